@@ -6,16 +6,19 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
 .PHONY: help web-test limits-vm run test interop conformance-table check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check traffic proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=--help
 	@$(BIN)/exec-server $(ARGS)
 
 test: .venv/.stamp reference system ## run the tests; ARGS go to pytest
+	@$(BIN)/python -m compileall -q src/exec_server # tests start the program very often
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 interop: .venv/.stamp system ## run the real Codex CLI on our server and write docs/compatibility.md; ARGS go to pytest
@@ -32,6 +35,15 @@ check: .venv/.stamp ## check formatting, lint and types
 format: .venv/.stamp ## rewrite the code as `check` wants it
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to bench/start.py
+	$(BIN)/python bench/start.py $(ARGS)
+
+layers: .venv/.stamp ## measure where the time of a small call goes, beside floors; ARGS go to bench/layers.py
+	$(BIN)/python bench/layers.py $(ARGS)
+
+growth: .venv/.stamp ## measure how costs grow with sessions, processes, output, handles and names; ARGS go to bench/growth.py
+	$(BIN)/python bench/growth.py $(ARGS)
 
 bench: .venv/.stamp reference ## measure, beside the reference if it is available; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)
@@ -54,8 +66,17 @@ durable: .venv/.stamp ## kill a server with durable jobs 100 times and compare e
 ssh-soak: .venv/.stamp ## clone and rsync 1,000 times each through the ssh door; ARGS go to soak/ssh.py
 	$(BIN)/python soak/ssh.py $(ARGS)
 
+stream-soak: .venv/.stamp ## cut the connection 100 times during 64 streams and compare every byte; ARGS go to soak/streams.py
+	$(BIN)/python soak/streams.py $(ARGS)
+
 ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; ARGS go to bench/ssh_door.py
 	$(BIN)/python bench/ssh_door.py $(ARGS)
+
+screens: .venv/.stamp ## wait 10,000 times for screens, apply 10,000 changes, compare programs with tmux and xterm.js; ARGS go to soak/screens.py
+	$(BIN)/python soak/screens.py $(ARGS)
+
+sharing: .venv/.stamp ## hand a terminal over 1,000 times, kill its server 10 times, join late 1,000 times; ARGS go to soak/sharing.py
+	$(BIN)/python soak/sharing.py $(ARGS)
 
 memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
 	$(BIN)/python soak/memory.py $(ARGS)
@@ -102,8 +123,28 @@ proto: .venv/.stamp ## make the module of relay.proto, which is checked in
 lock: ## resolve pyproject.toml into the lock files; ARGS go to pip-compile, for example ARGS=--upgrade
 	PYTHON="$(PYTHON)" scripts/lock.sh $(ARGS)
 
+cut: .venv/.stamp ## make [Unreleased] of CHANGELOG.md the section of VERSION; ARGS go to scripts/cut_release.py
+	$(BIN)/python scripts/cut_release.py $(VERSION) $(ARGS)
+	$(BIN)/python scripts/protocol.py
+
+release: .tools/release/.stamp ## build, check and list everything of VERSION but upload nothing; ARGS=--rehearse
+	$(if $(VERSION),,$(error make release VERSION=0.2.0))
+	PYTHONPATH=. .tools/release/bin/python -m scripts.release.run $(VERSION) $(ARGS)
+
+upgrade-check: .venv/.stamp ## run wheels of older releases against this one, both ways; ARGS='--only registry'
+	PYTHONPATH=. $(BIN)/python -m soak.upgrade $(ARGS)
+
+docs: .tools/docs/.stamp ## build the site of docs/ into dist/site; ARGS go to sphinx-build
+	scripts/site/build.sh $(ARGS)
+
+docs-check: .venv/.stamp ## run the blocks of code of the documents, in a sandbox; ARGS are pages
+	$(BIN)/python -m tests.documents.run_blocks $(ARGS)
+
+workflow-check: ## let actionlint read the workflow files
+	scripts/workflow_check.sh
+
 clean: ## remove the environment and all caches; the reference in .reference stays
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .tools .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find src tests bench soak examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Only the packages that the server needs, without those for development.
@@ -121,3 +162,10 @@ clean: ## remove the environment and all caches; the reference in .reference sta
 	@$(PIP_INSTALL) --require-hashes --no-deps -r requirements-dev.lock
 	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@ .venv/.stamp-run
+
+# Tools have environments of their own: their packages must not decide which ones the server gets.
+.tools/%/.stamp: requirements-%.lock
+	@PYTHON="$(PYTHON)" scripts/venv.sh .tools/$*
+	@echo "installing what \`make $*\` needs" >&2
+	@.tools/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	@touch $@

@@ -252,6 +252,19 @@ GROUPS = (
         ),
     ),
     Group(
+        "Models of terminals",
+        (
+            Row(
+                "screen_wait", "p50", "a wait, after the deciding byte, p50", SECONDS, at_most(2e-3)
+            ),
+            Row("screen_wait", "p99", "the same, p99", SECONDS, at_most(10e-3), is_charted=False),
+            Row("screen_cost", "rate", "seq, with a model", BYTES_PER_SECOND),
+            Row("screen_cost", "slowdown", "against none", TIMES, at_most(1.11)),
+            Row("screen_dump", "size", "a picture of 120x40 in colour", BYTES, at_most(100e3)),
+            Row("screen_dump", "p50", "the time to get one, p50", SECONDS, is_charted=False),
+        ),
+    ),
+    Group(
         "Durable jobs, with the journal in memory",
         (
             Row("durable_start", "p50", "start, until it is answered, p50", SECONDS),

@@ -8,8 +8,7 @@ import pytest
 from ag2.tools.sandbox import Sandbox, SandboxFactory
 
 from exec_server.integrations.ag2 import ExecServerAg2Environment
-
-pytestmark = pytest.mark.asyncio
+from integrations.lifetimes import check
 
 
 @pytest.fixture
@@ -45,3 +44,17 @@ async def test_files(sandbox, tmp_path):
     for wrong in ("/etc/x", "../x"):
         with pytest.raises(ValueError):
             await sandbox.put_file(PurePosixPath(wrong), b"")
+
+
+LIFETIME = """
+import asyncio, sys
+from exec_server.integrations.ag2 import ExecServerAg2Environment
+async def main(url, command):
+    async with ExecServerAg2Environment(url, "/").open() as box:
+        await box.exec(["sh", "-c", command], timeout=600)
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    check(LIFETIME, impatient_url, tmp_path, ending)

@@ -8,6 +8,7 @@ import pytest
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
 from exec_server.integrations.deepagents import ExecServerSandbox
+from integrations.lifetimes import check
 
 # It is removed when the program ends.
 ROOT = tempfile.TemporaryDirectory(prefix="deepagents-")
@@ -31,3 +32,15 @@ def test_a_timeout_is_a_result_with_the_output_so_far(server_url):
     assert late.exit_code == 124
     assert late.output.startswith("so far\n")
     backend.close()
+
+
+LIFETIME = """
+import sys
+from exec_server.integrations.deepagents import ExecServerSandbox
+url, command = sys.argv[1:]
+ExecServerSandbox(url).execute(command)
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    check(LIFETIME, impatient_url, tmp_path, ending)

@@ -10,11 +10,9 @@ import pytest
 from google.adk.tools.environment import EnvironmentToolset
 
 from exec_server.integrations.google_adk import ExecServerAdkEnvironment
+from integrations.lifetimes import check
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture
@@ -60,3 +58,21 @@ async def test_it_can_be_closed_twice_and_leaves_nothing(server_url):
 async def test_the_toolset_uses_it(environment):
     tools = await EnvironmentToolset(environment=environment).get_tools()
     assert tools
+
+
+LIFETIME = """
+import asyncio, sys
+from exec_server.integrations.google_adk import ExecServerAdkEnvironment
+async def main(url, command):
+    environment = ExecServerAdkEnvironment(url)
+    await environment.initialize()
+    try:
+        await environment.execute(command)
+    finally:
+        await environment.close()
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    check(LIFETIME, impatient_url, tmp_path, ending)

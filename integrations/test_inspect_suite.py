@@ -18,6 +18,7 @@ import pytest
 from inspect_ai.util._sandbox import self_check
 
 from exec_server.integrations.inspect import ExecServerConfig, ExecServerSandboxEnvironment
+from integrations.lifetimes import check as ends_with
 
 CHECKS = [
     function
@@ -83,3 +84,27 @@ def test_the_provider_is_found_by_its_name():
     )
     found = subprocess.check_output([sys.executable, "-c", program], text=True)
     assert found.strip() == "exec_server.integrations.inspect"
+
+
+LIFETIME = """
+import sys
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.solver import solver
+from inspect_ai.util import sandbox
+from exec_server.integrations.inspect import ExecServerConfig
+url, command = sys.argv[1:]
+@solver
+def runs():
+    async def solve(state, generate):
+        await sandbox().exec(["sh", "-c", command])
+        return state
+    return solve
+place = ("exec-server", ExecServerConfig(server=url))
+task = Task(dataset=[Sample(input="x")], solver=runs(), sandbox=place)
+eval(task, model="none", display="plain", log_dir="logs")
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    ends_with(LIFETIME, impatient_url, tmp_path, ending)

@@ -9,6 +9,7 @@ from minisweagent.environments import get_environment
 from minisweagent.exceptions import Submitted
 
 from exec_server.integrations.mini_swe_agent import ExecServerMiniEnvironment
+from integrations.lifetimes import check
 
 
 @pytest.fixture
@@ -60,3 +61,15 @@ def test_the_agent_finds_it_by_the_name_of_its_class(server_url):
     assert made.get_template_vars(x=1)["system"] == "Linux"
     assert made.serialize()["info"]["config"]["environment_type"] == name
     made.close()
+
+
+LIFETIME = """
+import sys
+from exec_server.integrations.mini_swe_agent import ExecServerMiniEnvironment
+url, command = sys.argv[1:]
+ExecServerMiniEnvironment(server=url, timeout=600).execute({"command": command})
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    check(LIFETIME, impatient_url, tmp_path, ending)

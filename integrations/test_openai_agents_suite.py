@@ -8,8 +8,7 @@ from agents.editor import ApplyPatchOperation
 from agents.tool import ShellActionRequest, ShellCallData
 
 from exec_server.integrations.openai_agents import ExecServerTools
-
-pytestmark = pytest.mark.asyncio
+from integrations.lifetimes import check
 
 
 @pytest.fixture
@@ -62,3 +61,24 @@ async def test_a_patch_changes_nothing_outside(tools):
     operation = ApplyPatchOperation(type="create_file", path="../x", diff="+x\n")
     with pytest.raises(ValueError, match="outside"):
         await tools.create_file(operation)
+
+
+LIFETIME = """
+import asyncio, sys
+from agents import ShellCommandRequest
+from agents.tool import ShellActionRequest, ShellCallData
+from exec_server.integrations.openai_agents import ExecServerTools
+async def main(url, command):
+    tools = ExecServerTools(url)
+    action = ShellActionRequest(commands=[command])
+    data = ShellCallData(call_id="1", action=action)
+    try:
+        await tools.run_shell(ShellCommandRequest(ctx_wrapper=None, data=data))
+    finally:
+        await tools.close()
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    check(LIFETIME, impatient_url, tmp_path, ending)

@@ -9,6 +9,7 @@ from pydantic_ai.workspaces import Workspace
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
 from exec_server.integrations.pydantic_ai import ExecServerCapability, ExecServerWorkspace
+from integrations.lifetimes import check
 
 
 @pytest.fixture
@@ -66,3 +67,20 @@ async def test_a_capability_gives_the_run_its_workspace(server_url):
 
     await agent.run("look")
     assert seen[0].stdout == "hello\n"
+
+
+LIFETIME = """
+import asyncio, sys
+from exec_server.integrations.pydantic_ai import ExecServerWorkspace
+async def main(url, command):
+    workspace = ExecServerWorkspace(url)
+    try:
+        await workspace.run(command, shell=True)
+    finally:
+        await workspace.destroy()
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    check(LIFETIME, impatient_url, tmp_path, ending)

@@ -7,6 +7,7 @@ from smolagents import FinalAnswerTool, tool
 from smolagents.utils import AgentError
 
 from exec_server.integrations.smolagents import ExecServerExecutor
+from integrations.lifetimes import check
 
 
 @pytest.fixture
@@ -47,10 +48,22 @@ def test_an_error_has_the_traceback_and_leaves_the_state(executor):
 
 
 def test_a_step_that_takes_too_long_is_ended(server_url):
-    executor = ExecServerExecutor(server_url, time_limit=1)
-    with pytest.raises(AgentError, match="longer than 1"):
+    executor = ExecServerExecutor(server_url, time_limit=15)
+    with pytest.raises(AgentError, match="longer than 15"):
         executor("import time; time.sleep(600)")
     assert executor("1 + 1").output == 2
     with pytest.raises(AgentError, match="has ended"):
         executor("import os; os._exit(1)")
     executor.cleanup()
+
+
+LIFETIME = """
+import sys
+from exec_server.integrations.smolagents import ExecServerExecutor
+url, command = sys.argv[1:]
+ExecServerExecutor(url)(f"import subprocess; subprocess.run({command!r}, shell=True)")
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    check(LIFETIME, impatient_url, tmp_path, ending)

@@ -37,6 +37,9 @@ compile() {
 compile requirements.lock pyproject.toml "$@"
 compile requirements-build.lock "$scratch/build.in" "$@"
 compile requirements-dev.lock pyproject.toml "$scratch/build.in" "$scratch/dev.in" "$@"
+compile requirements-release.lock "$scratch/release.in" "$@"
+# The reference of the site is made from the package itself, so what it needs is there as well.
+compile requirements-docs.lock pyproject.toml "$scratch/docs.in" "$@"
 
 if grep -nE '://|/tmp/|/home/|/root/|--(index-url|extra-index-url|find-links|trusted-host)' requirements*.lock; then
     echo "lock: the lines above name a host, a path or an index; a lock must not" >&2

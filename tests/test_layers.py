@@ -24,8 +24,9 @@ from tests.support.source_tree import (
 # A dotted name allows that module only. Every permission is used: see the test below.
 RULES = {
     # Pure: these describe messages, remember and decide. They do no I/O.
+    "defaults": "",
     "errors": "",
-    "limits": "",
+    "limits": "defaults",
     "version": "",
     "printable": "",
     "prometheus": "",
@@ -39,7 +40,7 @@ RULES = {
     "audit": "errors printable",
     "memory": "",
     "access": "errors protocol",
-    "transport": "errors limits",
+    "transport": "defaults errors limits",
     "rpc": "transport.connection protocol errors limits",
     "streams": "protocol",
     # The operating system: children, files, addresses.
@@ -57,7 +58,7 @@ RULES = {
     # These join the layers above. They do not import one another.
     "server": "access audit errors limits version printable prometheus timers protocol state "
     "transport rpc sandbox screens process files outbound host discovery network schema streams "
-    "recording",
+    "recording defaults",
     "client": "terminal rpc transport version state streams protocol errors limits",
     "remote": "audit timers protocol.registry relay transport errors limits",
     "hub": "access audit protocol.registry relay.frame relay.keys prometheus transport "
@@ -67,10 +68,10 @@ RULES = {
     "remote_server": "audit.audit_file recording server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "web": "access client transport terminal protocol errors",
-    "cli": "terminal access audit errors limits printable protocol streams transport sandbox relay "
+    "web": "access audit.masking client transport recording terminal protocol errors",
+    "cli": "terminal access audit errors limits printable protocol transport sandbox relay "
     "server client remote hub local_server client_urls remote_server schema conformance version "
-    "integrations.mcp ssh_door web recording",
+    "integrations.mcp ssh_door web recording defaults",
     # Channels of OpenSSH on the client.
     "ssh_door": "client protocol version errors",
     "__init__": "errors limits version protocol transport server client remote local_server "
@@ -80,6 +81,7 @@ RULES = {
     "__main__": "cli",
 }
 PURE = {
+    "defaults",
     "errors",
     "limits",
     "version",

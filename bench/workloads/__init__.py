@@ -11,6 +11,7 @@ from bench.workloads import (
     latency,
     limited,
     memory,
+    screens,
     spawn,
     stdin,
     streams,
@@ -60,6 +61,7 @@ FAMILIES: dict[str, tuple[Workload, ...]] = {
     ),
     "many": (crowd.crowd,),
     "limits": (limited.limited_start, limited.bystander),
+    "screens": (screens.screen_wait, screens.screen_cost, screens.screen_dump),
     "durable": (
         durable.durable_start,
         durable.durable_output,

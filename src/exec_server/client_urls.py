@@ -6,10 +6,11 @@ The client knows `ws://`, `wss://`, `unix://` and `stdio:`. This module adds, as
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, Unpack
 from urllib.parse import urlsplit
 
 from exec_server.client.client import ExecServerClient, open_url
@@ -29,9 +30,39 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMES", "ExecServerClient", "connect", "noise_dialler", "open", "rendezvous"]
 
 
+class _Connecting(AbstractAsyncContextManager[ExecServerClient]):
+    """What `connect` returns: a block, and an explanation for a program that awaits it."""
+
+    def __init__(self, url: str, options: UrlKeywords) -> None:
+        self._url = url
+        self._options = options
+        self._client: ExecServerClient | None = None
+
+    async def __aenter__(self) -> ExecServerClient:
+        client = await open_url(self._url, UrlOptions(**self._options), schemes=SCHEMES)
+        self._client = await client.__aenter__()
+        return self._client
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._client is not None:
+            await self._client.__aexit__(kind, exc, traceback)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(
+            "connect() is a block: `async with exec_server.connect(url) as client:`; "
+            "without a block use `client = await exec_server.open(url)`"
+        )
+
+
 @with_keywords_of(UrlOptions)
-@contextlib.asynccontextmanager
-async def connect(url: str, **options: Unpack[UrlKeywords]) -> AsyncIterator[ExecServerClient]:
+def connect(
+    url: str, **options: Unpack[UrlKeywords]
+) -> AbstractAsyncContextManager[ExecServerClient]:
     """Connect to a server; leaving the block disconnects.
 
     *url* is `ws://HOST:PORT`, `wss://HOST`, `unix://PATH`, `stdio:PROGRAM ARGS...` for a server
@@ -55,8 +86,7 @@ async def connect(url: str, **options: Unpack[UrlKeywords]) -> AsyncIterator[Exe
     Over TLS the authorities of the system are trusted, or instead those in *ca_file*. A server or
     registry that asks for a certificate gets *client_cert*, with *client_key*.
     """
-    async with await open_url(url, UrlOptions(**options), schemes=SCHEMES) as client:
-        yield client
+    return _Connecting(url, options)
 
 
 @with_keywords_of(UrlOptions)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from exec_server import defaults
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -44,26 +46,26 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     close_timeout: float = 1.0
 
     # Sessions and scheduling.
-    detached_session_seconds: float = 30.0
+    detached_session_seconds: float = defaults.DETACHED_SESSION_SECONDS
     # The largest retention that a client may ask for with `session/retain`, the number of sessions
     # that may have it at a time, and of ended processes that each may keep.
-    max_detached_session_seconds: float = 24 * 3600.0
+    max_detached_session_seconds: float = defaults.MAX_DETACHED_SESSION_SECONDS
     retained_sessions: int = 1024
     # How long the server waits for a sign of life from the holder of a session that another client
     # wants to take over.
     take_over_probe: float = 3.0
     retained_processes: int = 64
-    concurrent_requests: int = 1
+    concurrent_requests: int = defaults.CONCURRENT_REQUESTS
     # The largest number that a client may ask for in `initialize`; the default is serial.
-    max_concurrent_requests: int = 64
+    max_concurrent_requests: int = defaults.MAX_CONCURRENT_REQUESTS
 
     # Processes.
     # What each process may use by default and at the most, by the names of protocol/resources.py.
     # The reference has no such limits.
     process_default: tuple[tuple[str, float], ...] = ()
     process_max: tuple[tuple[str, float], ...] = ()
-    closed_process_seconds: float = 30.0
-    retained_bytes: int = 1 * MIB
+    closed_process_seconds: float = defaults.CLOSED_PROCESS_SECONDS
+    retained_bytes: int = defaults.RETAINED_BYTES
     # The output of all processes of all sessions together, ended ones included. The reference has
     # no such bound. If it is reached, all have equal shares, of at least the second number; then
     # the processes that ended first lose theirs.
@@ -97,10 +99,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
 
     # Durable jobs: the output that the journal of one keeps on the disk, in bytes and in chunks,
     # that of all together, and how long a job can be read after it has ended.
-    job_journal_bytes: int = 64 * MIB
+    job_journal_bytes: int = defaults.JOB_JOURNAL_BYTES
     job_journal_records: int = 262_144
-    job_journal_total_bytes: int = 1024 * MIB
-    job_keep_seconds: float = 7 * 24 * 3600.0
+    job_journal_total_bytes: int = defaults.JOB_JOURNAL_TOTAL_BYTES
+    job_keep_seconds: float = defaults.JOB_KEEP_SECONDS
 
     # Files.
     read_file_bytes: int = 512 * MIB

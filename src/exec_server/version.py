@@ -1,3 +1,3 @@
 """The release, as `environment/info` and `--version` tell it."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"

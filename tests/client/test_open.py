@@ -156,3 +156,17 @@ def test_it_does_not_replace_the_function_of_python():
     exec("from exec_server import *\nfrom exec_server.sync import *", names)
     assert "open" not in names
     assert vars(exec_server).get("open") is not open
+
+
+@requirement("client/open")
+async def test_awaiting_connect_says_what_to_write(server):
+    with pytest.raises(TypeError, match=r"async with .* await exec_server.open"):
+        await exec_server.connect(server.url)  # type: ignore[misc]
+
+
+@requirement("client/run:drain")
+async def test_a_drain_is_not_negative(server):
+    async with exec_server.connect(server.url) as client:
+        for wrong in (-1, float("nan")):
+            with pytest.raises(ValueError, match="drain"):
+                await client.run(["true"], drain=wrong)

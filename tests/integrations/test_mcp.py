@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,19 @@ async def test_the_model_chooses_only_what_the_operator_allows(server, tmp_path)
         ran = await call(client, "run", command="echo 123456789", max_output_bytes=100)
         assert ran["stdout"] == "123456789\n"
     async with tools(server, tmp_path, max_output=8) as client:
-        ran = await call(client, "run", command="echo 123456789", max_output_bytes=100)
-        assert ran["truncated"]
+        assert (await call(client, "run", command="echo 123456789"))["truncated"]
+        told = await refusal(client, "run", command="echo 1", max_output_bytes=100)
+        assert "max_output_bytes" in told and "not permitted" in told
+
+
+@requirement("integrations/mcp:unknown-arguments")
+async def test_a_tool_refuses_arguments_that_it_does_not_have(server, tmp_path):
+    async with tools(server, tmp_path) as client:
+        for tool in (await client.list_tools()).tools:
+            assert tool.input_schema["additionalProperties"] is False
+        told = await refusal(client, "run", command="touch made", time_out=3)
+        assert "time_out" in told
+        assert not (tmp_path / "made").exists()
 
 
 @requirement("integrations/mcp:read-only")
@@ -313,6 +325,32 @@ async def test_the_sandbox_of_the_operator_holds_for_commands_and_files(server, 
     assert not (tmp_path / "file").exists()
 
 
+@requirement("integrations/mcp:sandbox")
+async def test_the_model_does_not_choose_what_the_sandbox_lets_it_write(server, tmp_path):
+    # Not below /tmp, which such a sandbox lets commands write to.
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        own, other = Path(folder) / "own", Path(folder) / "other"
+        own.mkdir()
+        other.mkdir()
+        options = ("--cwd", str(own), "--sandbox", "workspace-write")
+        async with asyncio.timeout(PATIENT):
+            async with Client(stdio_client(stdio(server.url, tmp_path, *options))) as client:
+                ran = await client.call_tool("run", {"command": "echo x > file"})
+                if ran.is_error:
+                    pytest.skip("there is no sandbox on this machine that can do this")
+                assert (own / "file").exists(), ran.structured_content
+                for tool in ("run", "start"):
+                    await client.call_tool(
+                        tool, {"command": "echo x > file; echo x > ../own/two", "cwd": str(other)}
+                    )
+                    env = {"TMPDIR": str(other)}
+                    told = await refusal(client, tool, command="echo x > ../other/file", env=env)
+                    assert "TMPDIR" in told
+                await call(client, "write_file", path="three", text="x")
+                assert await refusal(client, "write_file", path=str(other / "file"), text="x")
+        assert not list(other.iterdir())
+
+
 def stdio(url: str, tmp_path: Path, *options: str) -> StdioServerParameters:
     env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     words = [*OURS, "mcp", *options, url]
@@ -335,22 +373,38 @@ async def test_commands_end_when_the_mcp_server_is_killed(tmp_path):
         words = ("mcp", "--cwd", str(tmp_path), server.url)
         env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
         async with running(*words, stdin=subprocess.PIPE, env=env) as process:
-            assert process.stdin is not None
-            os.mkfifo(tmp_path / "pid")
-            command = "echo $$ > pid; sleep 600"
-            for message in (
-                {"id": 0, "method": "initialize", "params": INITIALIZE},
-                {"method": "notifications/initialized"},
-                {
-                    "id": 1,
-                    "method": "tools/call",
-                    "params": {"name": "run", "arguments": {"command": command}},
-                },
-            ):
-                process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            pid = int(await asyncio.to_thread((tmp_path / "pid").read_text))
+            pid = await start_command(process, tmp_path, "echo $$ > pid; sleep 600")
             process.send_signal(signal.SIGKILL)
             await eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
+@requirement("integrations/mcp:signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_the_program_and_its_commands(server, tmp_path, number):
+    words = ("mcp", "--cwd", str(tmp_path), server.url)
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    async with running(*words, stdin=subprocess.PIPE, env=env) as process:
+        async with asyncio.timeout(PATIENT):
+            pid = await start_command(process, tmp_path, "sleep 600 & echo $! > pid; wait")
+            process.send_signal(number)
+            # The client neither writes nor closes anything.
+            await process.wait()
+            assert process.returncode == 0
+            await eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
+async def start_command(process: asyncio.subprocess.Process, folder: Path, command: str) -> int:
+    """Let the MCP server of *process* run a command that writes its process id to `pid`."""
+    assert process.stdin is not None
+    os.mkfifo(folder / "pid")
+    call_tool = {"name": "run", "arguments": {"command": command}}
+    for message in (
+        {"id": 0, "method": "initialize", "params": INITIALIZE},
+        {"method": "notifications/initialized"},
+        {"id": 1, "method": "tools/call", "params": call_tool},
+    ):
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    return int(await asyncio.to_thread((folder / "pid").read_text))
 
 
 INITIALIZE = {

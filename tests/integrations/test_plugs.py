@@ -17,9 +17,11 @@ from tests.requirements import requirement
 from tests.support.source_tree import REPOSITORY, ROOT
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-PLUGS = sorted(
-    path for path in (ROOT / "integrations").glob("*.py") if path.stem not in ("__init__", "boxes")
-)
+# Modules that plugs share, and those that belong to another plug.
+PARTS = {"__init__", "boxes", "workplaces"} | {
+    f"openai_agents_{part}" for part in ("sandbox", "session", "terminals")
+}
+PLUGS = sorted(path for path in (ROOT / "integrations").glob("*.py") if path.stem not in PARTS)
 
 
 @pytest.fixture(scope="module")

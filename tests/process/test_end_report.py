@@ -63,6 +63,17 @@ WAYS: list[tuple[str, Ending, tuple[str, str | None, str | None]]] = [
         Ending(KILL, {"sender": STRANGER}, [TERMINATE]),
         ("signal", "SIGKILL", "process"),
     ),
+    (
+        "one that may be its own",
+        Ending(KILL, {"sender": {"kind": "kin", "pid": 7}}, [TERMINATE]),
+        ("signal", "SIGKILL", None),
+    ),
+    ("a limit, or itself", Ending(25, {"limit_or_signal": "disk"}), ("unknown", "SIGXFSZ", None)),
+    (
+        "a limit, or a client",
+        Ending(25, {"limit_or_signal": "disk"}, [Order(25, CLIENT)]),
+        ("signal", "SIGXFSZ", "client"),
+    ),
     ("an unknown sender", Ending(KILL), ("signal", "SIGKILL", None)),
     ("a limit", Ending(KILL, {"limit": "wall"}), ("limit", "SIGKILL", "server")),
     (
@@ -126,7 +137,8 @@ def test_the_client_that_ended_a_process_is_named():
 
 
 counts = st.integers(0, 3)
-senders = st.sampled_from([{"kind": k, "pid": 7} for k in ("kernel", "keeper", "self", "process")])
+KINDS = ("kernel", "keeper", "self", "process", "kin")
+senders = st.sampled_from([{"kind": k, "pid": 7} for k in KINDS])
 all_facts = st.fixed_dictionaries(
     {},
     optional={
@@ -136,6 +148,7 @@ all_facts = st.fixed_dictionaries(
         "oom_outer": counts,
         "oom_killed": st.just(True),
         "limit": st.sampled_from(["wall", "outputBytes", "memory"]),
+        "limit_or_signal": st.just("disk"),
         "sender": senders,
         "stopped": st.just(True),
         "not_run": st.just(True),

@@ -178,6 +178,55 @@ async def test_a_process_of_its_own_is_itself(client):
     await process.terminate()
 
 
+CHANGES_ITS_MARK = """
+import os, resource, time
+first = os.getpid()
+if os.fork() == 0:
+    resource.setrlimit(resource.RLIMIT_RTTIME, (5, 5))
+    os.kill(first, 9)
+    os._exit(0)
+time.sleep(100)
+"""
+
+
+@requirement("ends:by-stranger", "ends:never-a-wrong-cause")
+@pytest.mark.skipif(not KNOWS_SENDERS, reason="the kernel does not tell who sends signals")
+@pytest.mark.parametrize(
+    "argv",
+    [
+        sh("sh -c 'kill -9 $PPID'; true"),
+        sh('first=$$; setsid sh -c "kill -9 $first" & sleep 100'),
+        sh('first=$$; (setsid sh -c "kill -9 $first" &); sleep 100'),
+        [sys.executable, "-I", "-S", "-c", CHANGES_ITS_MARK],
+    ],
+    ids=["child", "session", "orphan", "mark"],
+)
+async def test_a_descendant_that_has_ended_is_no_stranger(client, argv):
+    process = await client.start(argv)
+    await process.wait()
+    end = end_of(process)
+    assert (end.cause, end.signal) == ("signal", "SIGKILL")
+    # A machine with very many forks may have forgotten this one.
+    assert known(end.by) in ("self", None)
+    await process.terminate()
+
+
+@requirement("ends:never-a-wrong-cause")
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are held on Linux")
+async def test_a_program_cannot_pretend_that_a_limit_ended_it(client, tmp_path):
+    for limits, name in (({"disk": "10M"}, "XFSZ"), ({"cpuSeconds": 60}, "XCPU")):
+        done = await client.run(sh(f"kill -{name} $$"), limits=limits)
+        assert done.end.cause in ("signal", "unknown") and done.end.limit is None
+        if KNOWS_SENDERS:
+            assert (done.end.cause, known(done.end.by)) == ("signal", "self")
+    argv = sh(f"exec head -c 20000000 /dev/zero > {tmp_path}/large")
+    done = await client.run(argv, limits={"disk": "10M"})
+    if KNOWS_SENDERS:
+        assert (done.end.cause, done.end.limit) == ("limit", "disk")
+    else:
+        assert (done.end.cause, done.end.limit) in (("limit", "disk"), ("unknown", None))
+
+
 # Memory.
 
 

@@ -63,6 +63,14 @@ async def test_reports_need_no_rights(client: ExecServerClient):
         assert failure.value.filename == str(locked) and "cwd" in str(failure.value)
 
 
+@requirement("ends:never-a-wrong-cause")
+async def test_a_limit_that_a_signal_imitates_is_unknown(client: ExecServerClient):
+    done = await client.run(sh("kill -XFSZ $$"), limits={"disk": "10M"})
+    assert done.end is not None and done.end.evidence is not None
+    assert (done.end.cause, done.end.limit) == ("unknown", None)
+    assert "disk" in done.end.evidence
+
+
 async def check_sandboxed(client: ExecServerClient, folder: str) -> None:
     assert NOBODY is not None
     sandbox: Any = workspace_write([folder])

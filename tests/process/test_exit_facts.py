@@ -46,6 +46,9 @@ def test_what_was_logged_of_an_earlier_process_is_forgotten(log):
     [
         b"12,1,2,-;Out of memory: Killed process 42 (x) by a program\n",
         b"4,1,2,-;usb 1-1: Product: Out of memory: Killed process 42 (x)\n",
+        # A program and a file of it have such names.
+        b"6,1,2,-;Out of memory[7]: segfault at 0 ip 0 error 4 in : Killed process 42 (x)[0]\n",
+        b"6,1,2,-;Out of memory: [7]: segfault at 0 ip 0 error 4 in : Killed process 42 (x)[0]\n",
     ],
 )
 def test_a_program_or_a_device_cannot_write_such_a_record(log, record):
@@ -98,3 +101,15 @@ def test_nothing_is_left_on_the_host():
     before = set(os.listdir("/proc/self/fd")), Path("/proc/self/mounts").read_text()
     assert signal_senders.opened() is not None
     assert (set(os.listdir("/proc/self/fd")), Path("/proc/self/mounts").read_text()) == before
+
+
+@pytest.mark.skipif(not KNOWS_SENDERS, reason="the kernel does not tell who sends signals")
+def test_the_family_of_a_process_that_has_ended_is_known():
+    senders = signal_senders.opened()
+    assert senders is not None
+    script = "sh -c 'echo $$; sh -c \"echo \\$\\$\"; true'; true"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        middle, last = (int(line) for line in child.stdout.read().split())
+    assert senders.ancestors(last)[:3] == [last, middle, child.pid]
+    assert os.getpid() in senders.ancestors(last)

@@ -13,9 +13,11 @@ import pytest
 
 from exec_server.sandbox import own_places
 from exec_server.sandbox.backends import HERE
+from exec_server.sandbox.grant_file import load_grants
 from exec_server.sandbox.landlock import check
 from exec_server.sandbox.model import Access, Policy, Rule, Unenforceable
 from exec_server.sandbox.plan import plan
+from exec_server.sandbox.user_reach import for_user
 from tests.requirements import requirement
 from tests.sandbox.policies import at, managed, read_only, special
 from tests.support.local import connected
@@ -126,3 +128,61 @@ def test_a_workspace_below_a_shared_directory_stays_writable():
     for path in own_places.protected():
         assert path not in (b"/", b"/usr", b"/usr/local", b"/opt")
     assert os.fsencode(os.path.realpath(sys.prefix)) in own_places.protected()
+
+
+@needs_bubblewrap
+@requirement("security/own:trusted")
+async def test_no_sandbox_makes_a_file_that_is_trusted_later(tmp_path):
+    (tmp_path / ".config").mkdir()
+    (tmp_path / ".local").mkdir()
+    script = f"""
+        cd {tmp_path}; grants=.config/exec-server; state=.local/state/exec-server
+        mkdir -p $grants; echo '[servers.local]' > $grants/grants.toml; rm -f $grants/grants.toml
+        mv $grants .config/gone; echo x > $grants/new && mv $grants/new $grants/grants.toml
+        mkdir -p $state; echo x > $state/principals.sqlite3; mv .local/state .local/gone
+        echo x > .config/other && echo done
+    """
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": ""}
+    with start_server(env=env) as server:
+        async with connected(server.url) as wire:
+            context = managed(special("root", "read"), at(tmp_path, "write"))
+            done = await wire.run("p", ["sh", "-c", script], sandbox=context)
+    assert done.stdout == b"done\n", done.stderr
+    assert load_grants(tmp_path / ".config/exec-server/grants.toml") == {}
+    assert (tmp_path / ".config/exec-server/grants.toml").stat().st_mode & 0o777 == 0o600
+    assert list((tmp_path / ".local/state/exec-server").iterdir()) == []
+
+
+@requirement("security/own:trusted")
+def test_a_link_to_a_trusted_file_that_could_be_changed_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "config/exec-server").symlink_to(tmp_path / "elsewhere")
+    rules = (Rule(b"/", Access.READ), Rule(os.fsencode(tmp_path / "config"), Access.WRITE))
+    with pytest.raises(Unenforceable, match="crosses writable symlink"):
+        plan(Policy(True, "restricted", rules))
+
+
+@requirement("security/own:trusted")
+def test_a_sandbox_that_could_not_make_it_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "work").mkdir()
+    rules = (Rule(b"/", Access.READ), Rule(os.fsencode(tmp_path / "work"), Access.WRITE))
+    plan(Policy(True, "restricted", rules))
+    assert not (tmp_path / "config").exists()
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root has folders that another user cannot enter"
+)
+@requirement("security/own:secrets")
+def test_nothing_is_mounted_where_another_user_cannot_go(secret, tmp_path):
+    tmp_path.chmod(0o700)
+    rules = (Rule(b"/", Access.READ), Rule(os.fsencode(tmp_path), Access.WRITE))
+    planned = plan(Policy(True, "restricted", rules))
+    assert os.fsencode(secret) in planned.own_secrets
+    assert os.fsencode(secret.parent) in planned.anchors
+    seen = for_user(planned, 65534, ())
+    assert seen.own_secrets == ()
+    assert all(not anchor.startswith(os.fsencode(f"{tmp_path}/")) for anchor in seen.anchors)

@@ -134,3 +134,33 @@ def test_a_private_folder_that_is_another_thing_is_refused(tmp_path):
 def test_the_private_folder_is_for_its_owner_alone(folder):
     assert os.stat(folder.path).st_mode & 0o777 == 0o700
     assert os.stat(folder.empty_file(is_readable=False)).st_mode & 0o777 == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+@requirement("sandbox/placeholders:other-users")
+@pytest.mark.parametrize("is_directory", [True, False], ids=["directory", "file"])
+def test_a_placeholder_stays_while_a_sandbox_of_another_user_needs_it(
+    folder, workspace, tmp_path, is_directory
+):
+    path = workspace / ".git"
+    [held] = folder.hold(names(path, is_directory=is_directory))
+    os.chown(path, 65534, 65534)
+    other = Folder(os.fsencode(tmp_path / "other"))
+    other.prepare()
+    [theirs] = other.hold(names(path, is_directory=is_directory))
+    assert theirs[1] == b"" and markers(other) == []
+    release(*held)
+    assert path.exists()
+    release(*theirs)
+    # Its maker finds it again, with the next server or the next sandbox here.
+    folder.sweep()
+    assert not path.exists() and markers(folder) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+@requirement("sandbox/placeholders:other-users")
+def test_files_of_others_with_content_are_not_touched(folder, workspace):
+    path = workspace / ".git"
+    path.write_text("gitdir: elsewhere")
+    os.chown(path, 65534, 65534)
+    assert folder.hold(names(path, is_directory=False)) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -67,6 +67,9 @@ class Tree(FileSystemFacts):
         if path in self.unreadable:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return self.contents.get(path, b"")[:size]
+
+    def make(self, make: Callable[[], object]) -> None:
+        """Nothing of the machine is changed."""
 
     def aliases(self, paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
         return {path: self.others.get(path, []) for path in paths}

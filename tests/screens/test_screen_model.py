@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from exec_server.client.process.screen_data import screen_of
 from exec_server.errors import InvalidParams, InvalidRequest
 from exec_server.protocol.screen import ScreenParams, WaitCondition, WaitForParams, WaitForResult
 from exec_server.screens.screen_model import ScreenModel
@@ -113,6 +114,32 @@ def test_a_spinner_costs_little(driven):
         assert [row.row for row in changes.lines] == [1]
         assert len(msgspec.json.encode(changes)) <= 200
         version = changes.version
+
+
+@requirement("screen:diff")
+def test_a_client_applies_changes_after_a_new_size(driven):
+    driven.feed("one\r\ntwo\r\nthree")
+    known = screen_of(driven.model.screen(ScreenParams("p", cells=True)))
+    for number, rows in enumerate((9, 3, 6), 1):
+        driven.model.resize(40, rows, number)
+        driven.feed("!")
+        changes = driven.model.screen(ScreenParams("p", known.version, cells=True))
+        known = screen_of(changes, known)
+        whole = screen_of(driven.model.screen(ScreenParams("p", cells=True)))
+        assert not changes.full and (known.lines, known.cells) == (whole.lines, whole.cells)
+
+
+@requirement("screen:wait-stale")
+def test_a_version_means_all_output_of_its_number(driven):
+    driven.wait(text("word"))
+    # The wait ends before the prompt of the same output is seen.
+    driven.feed("word\r\n\x1b]133;A\x07$ \x1b]133;B\x07")
+    assert matched(driven.answer()) == "text"
+    driven.wait(WaitCondition("prompt"), text("$ "), after=driven.version())
+    driven.feed("typed")
+    assert driven.answer() is None
+    driven.feed("\r\n\x1b]133;C\x07\x1b]133;D;0\x07\x1b]133;A\x07# \x1b]133;B\x07")
+    assert matched(driven.answer()) == "prompt"
 
 
 def test_a_version_of_the_future_gives_all_rows(driven):

@@ -256,6 +256,31 @@ async def test_another_principal_finds_no_such_process(no_leaks):
             assert admin.result["tty"]
 
 
+@requirement("sharing/control:principal-kind")
+async def test_an_agent_cannot_call_itself_a_person(no_leaks):
+    bot = Principal(name="bot", kind="agent")
+    async with (
+        serving(Principal(name="ann", kind="person")) as (running, tenants, _),
+        connected(running.url) as person,
+    ):
+        await person.start("p", ECHO, tty=True, driver="person")
+        tenants.who = bot
+        async with viewer(running.url, "w", kind="person") as agent:
+            kinds = [each["kind"] for each in agent.result["control"]["participants"]]
+            assert kinds == ["person", "agent"]
+            assert (await agent.refused("take"))["code"] == REFUSED
+            assert (await agent.refused("take", kind="person"))["code"] == REFUSED
+            assert (await agent.wire.call("session/whoami", {}))["kind"] == "agent"
+            # A process of its own is not driven by a person either.
+            await agent.wire.start("own", ECHO, tty=True, driver="person")
+            own = await agent.wire.call("process/control", {"processId": "own", "kind": "person"})
+            assert own["participants"][0]["kind"] == "agent"
+            tenants.who = Principal(name="ann")
+            async with viewer(running.url, "x", kind="person") as ann:
+                # A principal without a kind is what its client says.
+                assert (await ann.control("take"))["epoch"] == 2
+
+
 @requirement("sharing/watch:events")
 async def test_a_watcher_of_pipes_gets_what_is_retained_and_the_end(server):
     async with connected(server.url) as wire:

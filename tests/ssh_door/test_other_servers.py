@@ -57,3 +57,38 @@ def test_the_reference_is_reached_as_far_as_it_goes(place, reference: ServerProc
             status=1,
         )
         assert failed.stdout
+
+
+@requirement("ssh:reference-input")
+@requirement("cli/run:stdin")
+def test_programs_that_read_their_input_to_the_end_work_on_the_reference(
+    place, reference: ServerProcess, tmp_path
+):
+    needed("git", "rsync")
+    host = SshHost(place, reference.url)
+    content = os.urandom(300_000)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "file").write_bytes(content)
+    done = host.call(*OURS, "run", "build", "--", "sh", "-c", "cat; exit 5", input=b"x", status=5)
+    assert (done.stdout, done.stderr) == (b"x", b"")
+    with host.master():
+        assert host.ssh("build", "cat; exit 4", input=content, status=4).stdout == content
+        # The status, also that of a signal, is the one of the command itself.
+        host.ssh("build", "kill -TERM $$", status=143)
+        host.ssh("build", "head -c 1 >/dev/null; exit 3", input=content, status=3)
+        host.call("rsync", "-a", "-e", host.command, f"{tree}/", f"build:{tmp_path}/copy/")
+        assert (tmp_path / "copy" / "file").read_bytes() == content
+        (tree / "file").unlink()
+        host.call("rsync", "-a", "-e", host.command, f"build:{tmp_path}/copy/", f"{tree}/")
+        assert (tree / "file").read_bytes() == content
+        host.call("git", "init", "-q", "--bare", f"{tmp_path}/bare.git")
+        url = f"build:{tmp_path}/bare.git"
+        host.call("git", "init", "-q", tree)
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.invalid")
+        host.call("git", "-C", tree, "add", "file")
+        host.call("git", "-C", tree, *who, "commit", "-q", "-m", "one")
+        host.call("git", "-C", tree, "push", "-q", url, "HEAD:main", GIT_SSH_COMMAND=host.command)
+        clone = ("clone", "-q", "-b", "main", url, tmp_path / "clone")
+        host.call("git", *clone, GIT_SSH_COMMAND=host.command)
+    assert (tmp_path / "clone" / "file").read_bytes() == content

@@ -7,7 +7,11 @@ import base64
 import contextlib
 import itertools
 import json
+import os
 import shutil
+import signal
+import subprocess
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -115,7 +119,7 @@ class Tab:
                     with contextlib.suppress(AssertionError):
                         if value := await self.run(condition):
                             return value
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.05)
         except TimeoutError:
             text = await self.run("document.body.innerText")
             raise AssertionError(f"never true: {condition}\n{text}\n{self.complaints}") from None
@@ -148,54 +152,67 @@ class Tab:
         path.write_bytes(base64.b64decode(found["data"]))
 
 
-@contextlib.asynccontextmanager
-async def chromium(folder: Path) -> AsyncIterator[Tab]:
-    """A browser with one tab; its profile is in *folder*."""
-    assert CHROMIUM is not None
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM,
-        *_FLAGS,
-        f"--user-data-dir={folder}",
-        "about:blank",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    draining: asyncio.Task[bytes] | None = None
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while b"DevTools listening on" not in (line := await process.stderr.readline()):
-                assert line, "chromium does not start"
-        draining = asyncio.create_task(process.stderr.read())
-        address = line.split()[-1].decode().split("/")[2]
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://{address}/json/list") as answer:
-                [page] = [each for each in await answer.json() if each["type"] == "page"]
-            socket = await session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0)
-            tab = Tab(socket)
+class Chromium:
+    """One browser for many tests; each has tabs with cookies and storage of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        """Starts it, with its profile in *folder*. Use `close` in the end."""
+        assert CHROMIUM is not None
+        self._process = subprocess.Popen(
+            [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._address = ""
+        self._listens = threading.Event()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+        if not self._listens.wait(PATIENCE) or not self._address:
+            self.close()
+            raise AssertionError("chromium does not start")
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if b"DevTools listening on" in line:
+                self._address = line.split()[-1].decode()
+                self._listens.set()
+        self._listens.set()
+
+    def close(self) -> None:
+        """Chromium ends its helpers itself when it is asked; the group gets SIGKILL if it hangs."""
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._reading.join(PATIENCE)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+    @contextlib.asynccontextmanager
+    async def tab(self) -> AsyncIterator[Tab]:
+        """A new tab, which shares nothing with those of other tests."""
+        host = self._address.split("/")[2]
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(self._address, max_msg_size=0) as socket,
+        ):
+            browser = Tab(socket)
             try:
-                await tab.begin()
-                yield tab
+                context = await browser.send("Target.createBrowserContext")
+                made = await browser.send("Target.createTarget", url="about:blank", **context)
+                url = f"ws://{host}/devtools/page/{made['targetId']}"
+                async with session.ws_connect(url, max_msg_size=0) as own:
+                    tab = Tab(own)
+                    try:
+                        await tab.begin()
+                        yield tab
+                    finally:
+                        await tab.close()
+                await browser.send("Target.disposeBrowserContext", **context)
             finally:
-                await tab.close()
-    finally:
-        await _end(process)
-        if draining is not None:
-            await draining
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Chromium ends its helpers itself when it is asked; the group gets SIGKILL if it hangs."""
-    import os
-    import signal
-
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await process.wait()
-    except TimeoutError:
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+                await browser.close()

@@ -131,7 +131,7 @@ class TabSocket:
     async def send(self, text: str) -> None:
         await self._socket.send_str(text)
 
-    async def ask(self, name: str, **words: Any) -> dict[str, Any]:
+    async def ask(self, name: str, /, **words: Any) -> dict[str, Any]:
         """The whole answer to a call."""
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -140,12 +140,12 @@ class TabSocket:
             facts: dict[str, Any] = await answer
         return facts
 
-    async def call(self, name: str, **words: Any) -> Any:
+    async def call(self, name: str, /, **words: Any) -> Any:
         facts = await self.ask(name, **words)
         assert "error" not in facts, facts
         return facts["result"]
 
-    async def refusal(self, name: str, **words: Any) -> str:
+    async def refusal(self, name: str, /, **words: Any) -> str:
         facts = await self.ask(name, **words)
         text: str = facts["error"]["message"]
         return text

@@ -93,3 +93,11 @@ def test_a_dump_with_history_has_the_rows_above_the_screen(name):
     assert above[:10] == [f"line {number}" for number in range(16, 26)] == engine.history(10)
     engine.close()
     late.close()
+
+
+def test_the_keypad_is_switched_as_every_terminal_knows_it():
+    engine = open_engine(_COLUMNS, _ROWS)
+    engine.feed(b"\x1b=")
+    dump = engine.dump()
+    assert b"\x1b=" in dump and b"\x1b[?66h" not in dump
+    engine.close()

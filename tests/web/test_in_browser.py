@@ -3,59 +3,24 @@
 from __future__ import annotations
 
 import json
-import shlex
 
 import pytest
 
 from tests.requirements import requirement
-from tests.support.chromium import Tab
+from tests.support.browser_page import (
+    PANE,
+    SCREEN,
+    SECONDS,
+    check_names,
+    open_page,
+    open_terminal,
+    printed,
+    run,
+    shows,
+)
 from tests.support.page import browsing, place_of
 
 pytestmark = [pytest.mark.one_loop, pytest.mark.timeout(180)]
-
-# A browser takes seconds to start on a busy machine.
-SECONDS = 60.0
-PANE = "window.exec.currentPane"
-SCREEN = f"""(() => {{
-  const buffer = {PANE}?.terminal.buffer.active;
-  if (!buffer) return "";
-  const line = (_, at) => buffer.getLine(at).translateToString(true);
-  return Array.from({{ length: buffer.length }}, line).join("\\n");
-}})()"""
-
-
-async def shows(tab: Tab, text: str) -> None:
-    await tab.until(f"{SCREEN}.includes({json.dumps(text)})", seconds=SECONDS)
-
-
-async def open_terminal(tab: Tab) -> None:
-    """A terminal with a plain shell, whose prompt is `ready$`."""
-    await tab.click(".welcome .button.primary")
-    await tab.until(f"{PANE}?.facts.processId && {PANE}._channel !== null", seconds=SECONDS)
-    await run(tab, "PS1=rea'dy$ ' exec sh")
-    await shows(tab, "ready$")
-
-
-async def run(tab: Tab, line: str) -> None:
-    await tab.run(f"{PANE}.focus()")
-    await tab.type(line)
-    await tab.enter()
-
-
-def printed(sequence: str) -> str:
-    return f"printf {shlex.quote(sequence)}"
-
-
-async def check_names(tab: Tab) -> None:
-    """Everything that can be pressed or filled has a name for those who do not see it."""
-    await tab.send("Accessibility.enable")
-    nodes = (await tab.send("Accessibility.getFullAXTree"))["nodes"]
-    roles = {"button", "tab", "textbox", "searchbox", "checkbox", "link", "menuitem", "combobox"}
-    wanted = [node for node in nodes if node.get("role", {}).get("value") in roles]
-    nameless = [node for node in wanted if not node.get("name", {}).get("value")]
-    assert wanted and not nameless, nameless
-    found = {node.get("role", {}).get("value") for node in nodes}
-    assert {"main", "navigation", "tablist", "tab", "tabpanel"} <= found
 
 
 @requirement(
@@ -63,9 +28,9 @@ async def check_names(tab: Tab) -> None:
 )
 async def test_a_terminal_in_a_browser(server, tab):
     async with browsing(place_of(server.url)) as browser:
-        await tab.size(1200, 800)
-        await tab.open(browser.page.new_link())
-        await tab.until("document.querySelector('.welcome .button') !== null", seconds=SECONDS)
+        await open_page(tab, browser)
+        # All that is loaded before a terminal is opened, xterm.js included.
+        await tab.until("window.exec._terminals.then(() => true)", seconds=SECONDS)
         assert 0 < tab.received_bytes <= 150_000
         assert await tab.run("location.href") == f"{browser.origin}/"
         assert await tab.run("document.cookie") == ""
@@ -111,17 +76,17 @@ async def test_a_terminal_in_a_browser(server, tab):
 
 
 @requirement("web/terminals:window")
+@pytest.mark.timeout(300)
 async def test_a_flood_in_a_browser_is_drawn_and_interrupted(server, tab):
     async with browsing(place_of(server.url)) as browser:
-        await tab.size(1200, 800)
-        await tab.open(browser.page.new_link())
+        await open_page(tab, browser)
         await open_terminal(tab)
         await run(tab, "yes")
         # Far more than a window, or what xterm.js would queue, is drawn.
         await tab.run(
             f"window.lines = 0; {PANE}.terminal.onLineFeed(() => {{ window.lines += 1; }})"
         )
-        await tab.until("window.lines > 500000", seconds=SECONDS)
+        await tab.until("window.lines > 500000", seconds=180.0)
         await tab.control("c")
         await tab.until(
             f"{SCREEN}.trimEnd().endsWith('ready$')",
@@ -132,3 +97,44 @@ async def test_a_flood_in_a_browser_is_drawn_and_interrupted(server, tab):
         assert used < 100_000_000
         assert await tab.run(f"{PANE}._undrawn") == 0
         assert tab.complaints == []
+
+
+@requirement("web/browser:layout")
+async def test_tabs_and_splits_are_there_after_a_reload(server, tab):
+    async with browsing(place_of(server.url)) as browser:
+        await open_page(tab, browser)
+        await open_terminal(tab)
+        await tab.key("D", code="KeyD", number=68, modifiers=9)
+        await tab.until("window.exec.panes.length === 2 && window.exec.panes[1]._channel")
+        await tab.key("S", code="KeyS", number=83, modifiers=9)
+        await tab.until("window.exec.panes.length === 3 && window.exec.panes[2]._channel")
+        await tab.key("T", code="KeyT", number=84, modifiers=9)
+        await tab.until("window.exec.tabs.all.length === 2 && window.exec.panes[3]._channel")
+        await tab.key("ArrowLeft", code="ArrowLeft", number=37, modifiers=9)
+        layouts = "JSON.stringify(window.exec.tabs.all.map((view) => view.layout))"
+        before = await tab.run(layouts)
+        assert before.startswith('[["row",0.5,') and '["column",0.5,' in before
+        await tab.send("Page.reload")
+        await tab.until(f"window.exec?.panes.length === 4 && {layouts} === {json.dumps(before)}")
+        await tab.until("window.exec.tabs.current === window.exec.tabs.all[0]")
+        # A phone shows the panes below one another, and a row of keys.
+        await tab.size(390, 780, is_phone=True)
+        await tab.run("document.body.classList.add('has-keys')")
+        keys = "document.querySelector('.keys')"
+        await tab.until(f"{keys}.offsetHeight > 0 && {keys}.offsetWidth <= 390")
+        assert await tab.run("document.documentElement.scrollWidth") <= 390
+        tops = "window.exec.tabs.current.panes.map((pane) => pane.element.offsetTop)"
+        await tab.until(f"new Set({tops}).size > 1")
+        assert tab.complaints == []
+
+
+@requirement("web/access:sign-out")
+async def test_a_tab_whose_session_has_ended_says_so_and_takes_a_new_link(server, tab):
+    async with browsing(place_of(server.url)) as browser:
+        await open_page(tab, browser)
+        await tab.run("import('/assets/app/session.js').then(({ signOut }) => signOut())")
+        await tab.until("document.body.innerText.includes('Not signed in')", seconds=SECONDS)
+        # It is the same address, so the browser does not load the page again by itself.
+        await tab.open(browser.page.new_link())
+        await tab.until("document.querySelector('.welcome .button') !== null", seconds=SECONDS)
+        assert await tab.run("location.href") == f"{browser.origin}/"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
+from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 
+from exec_server.web import transfer_routes
 from exec_server.web.transfer_routes import PIECE_BYTES
 from tests.requirements import requirement
 from tests.support.page import Browser, browsing, place_of
@@ -117,6 +121,59 @@ async def test_an_upload_continues_where_it_was_interrupted(server, tmp_path):
             await tab.call("upload.begin", **empty)
             await tab.call("upload.finish", **empty)
             assert (tmp_path / "empty").read_bytes() == b""
+
+
+@requirement("web/files:upload")
+async def test_what_has_arrived_of_a_broken_piece_stays(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer_routes, "_BLOCK_BYTES", 100_000)
+    content = os.urandom(1_000_000)
+    target = tmp_path / "up.bin"
+    words = {"place": "p0", "path": str(target), "size": len(content), "stamp": 1}
+    async with browsing(place_of(server.url)) as browser:
+        await browser.sign_in()
+        async with browser.tab() as tab:
+            await tab.call("place.connect", place="p0")
+            part = (await tab.call("upload.begin", **words))["part"]
+
+            async def body() -> AsyncIterator[bytes]:
+                yield content[:450_000]
+                # The browser goes away when four blocks are written.
+                async with asyncio.timeout(60):
+                    while (await tab.call("upload.begin", **words))["offset"] < 400_000:
+                        pass
+                raise ConnectionResetError
+
+            headers = {**browser.headers, "Content-Length": str(len(content))}
+            with pytest.raises((aiohttp.ClientError, ConnectionResetError)):
+                await browser.http.put(
+                    browser.url("/upload/p0"),
+                    params={"path": part, "offset": "0"},
+                    data=body(),
+                    headers=headers,
+                )
+            begun = await tab.call("upload.begin", **words)
+            assert begun["offset"] == 400_000
+            assert (await put(browser, part, 400_000, content[400_000:]))[0] == 200
+            await tab.call("upload.finish", **words)
+            assert target.read_bytes() == content
+
+
+@requirement("web/files:upload")
+async def test_an_upload_follows_no_link_that_others_have_put_there(server, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"")
+    words = {"place": "p0", "path": f"{tmp_path}/up.bin", "size": 4, "stamp": 1}
+    async with browsing(place_of(server.url)) as browser:
+        await browser.sign_in()
+        async with browser.tab() as tab:
+            await tab.call("place.connect", place="p0")
+            part = (await tab.call("upload.begin", **words))["part"]
+            os.symlink(victim, part)
+            assert (await put(browser, part, 0, b"evil"))[0] == 502
+            empty = {**words, "size": 0}
+            os.symlink(victim, (await tab.call("upload.begin", **empty))["part"])
+            assert await tab.refusal("upload.finish", **empty)
+            assert victim.read_bytes() == b""
 
 
 @requirement("web/files:download")

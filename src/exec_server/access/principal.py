@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from exec_server.protocol.participants import Kind
 from exec_server.protocol.resources import ResourceLimits
 
 Scope = Literal["exec", "files:read", "files:write", "http", "admin"]
@@ -79,6 +80,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     may: frozenset[Scope] = SCOPES
     floors: Floors = Floors()
     quotas: Quotas = Quotas()
+    # What it is: an agent cannot call itself a person. None means what each client says.
+    kind: Kind | None = None
 
     def has(self, scope: Scope) -> bool:
         """True if it has *scope*; `admin` includes every other one."""
@@ -88,6 +91,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def is_admin(self) -> bool:
         """True if it may do everything, also with what belongs to other principals."""
         return "admin" in self.may
+
+    def kind_of(self, asked: Kind) -> Kind:
+        """What a client of it is that calls itself *asked*."""
+        return "agent" if self.kind == "agent" else asked
 
     def narrowed(self, may: Iterable[Scope]) -> Principal:
         """The same principal with those of its scopes that are among *may*."""

@@ -6,9 +6,12 @@ import msgspec
 
 from exec_server.access.principal import Floors, Principal, Quotas, Scope
 from exec_server.access.token_secrets import is_good
+from exec_server.protocol.participants import Kind
 
 
-class PrincipalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PrincipalRecord(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """A principal, how it proves who it is, and until when it may.
 
     A record of a newer release, which may know of further restrictions, is not understood.
@@ -18,6 +21,8 @@ class PrincipalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     may: frozenset[Scope]
     floors: Floors = Floors()
     quotas: Quotas = Quotas()
+    # As in `Principal`.
+    kind: Kind | None = None
     # The digest of its token; None if it has none.
     digest: bytes | None = None
     # Names in client certificates: the common name, or a DNS name, address or URI among the others.
@@ -43,7 +48,9 @@ class PrincipalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def principal(self) -> Principal:
-        return Principal(name=self.name, may=self.may, floors=self.floors, quotas=self.quotas)
+        return Principal(
+            name=self.name, may=self.may, floors=self.floors, quotas=self.quotas, kind=self.kind
+        )
 
 
 class LastUse(msgspec.Struct, frozen=True):

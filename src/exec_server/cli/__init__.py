@@ -1,6 +1,9 @@
 """The command line: one module for each command, and what the commands share.
 
 main.py              runs the command that the first word names
+program_name.py      the name of the program, and what `--version` prints
+loading.py           loads modules without garbage collections
+quick_exit.py        ends the program without taking its modules apart
 commands.py          the table of commands; dispatch, help, suggestions and completion use it
 parser.py            reads command lines and refuses wrong ones
 help_format.py       the layout of help texts
@@ -10,6 +13,7 @@ server_access.py     servers by URL or name, and how to connect to them
 event_loop.py        runs a command and turns its errors into an exit status
 exit_codes.py        the exit statuses
 secret_environment.py  keeps the secrets of a server from the commands that it runs
+hidden_state.py      keeps sandboxes from the state directory of this user's programs
 standard_streams.py  standard input, output and error, also if they are closed or full
 log_setup.py         logging to stderr, as text or JSON
 tables.py            output as columns or JSON

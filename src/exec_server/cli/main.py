@@ -1,41 +1,63 @@
-"""`exec-server`: run the command that the first word names; without one, serve."""
+"""`exec-server`: run the command that the first word names; without one, serve.
+
+This module loads little: `exec-server --version` needs nothing else.
+"""
 
 from __future__ import annotations
 
-import signal
 import sys
 
-from exec_server.cli import exit_codes, standard_streams
+from exec_server.cli import quick_exit, standard_streams
+from exec_server.cli.program_name import version_line
 
 # The commands that may run commands of others.
 _SERVERS = ("forward", "pair")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
+    """Run the command line and return its exit status; without *argv* it may end the program."""
     standard_streams.prepare()
     try:
         try:
-            if argv is None:
-                return _run(sys.argv[1:], is_program=True)
-            return _run(argv, is_program=False)
+            if argv is not None:
+                return _run(argv, is_program=False)
+            status = _run_program(sys.argv[1:])
         finally:
             # Help texts and refusals leave by SystemExit; their output must be complete, too.
             standard_streams.finish()
+        return quick_exit.leave(status)
     except standard_streams.OutputFailed as exc:
         standard_streams.discard()
         return standard_streams.report(exc)
     except BrokenPipeError:
         # The reader of our output has closed it, as `| head` does.
         standard_streams.discard()
-        return exit_codes.BY_SIGNAL + signal.SIGPIPE
+        return _by_signal("SIGPIPE")
     except KeyboardInterrupt:
-        return exit_codes.BY_SIGNAL + signal.SIGINT
+        return _by_signal("SIGINT")
+
+
+def _run_program(words: list[str]) -> int:
+    try:
+        return _run(words, is_program=True)
+    except SystemExit as exc:
+        if isinstance(exc.code, int):
+            return exc.code
+        raise
 
 
 def _run(words: list[str], *, is_program: bool) -> int:
     """Run a command; only if this is the whole program, it may be started again."""
+    if words in (["-V"], ["--version"]):
+        print(version_line())
+        return 0
+    if words in (["-h"], ["--help"]):
+        from exec_server.cli.serve.serve_parser import serve_parser
+
+        # This prints the help and ends the program, even if the variables of the server are wrong.
+        serve_parser().parse_args(words)
     from exec_server.cli.commands import find_entry
+    from exec_server.cli.loading import loading
 
     entry = find_entry(words[0]) if words else None
     if is_program and (entry is None or entry.name in _SERVERS):
@@ -43,10 +65,22 @@ def _run(words: list[str], *, is_program: bool) -> int:
 
         hide(words)
     if entry is not None:
-        return entry.load()(words[1:])
-    from exec_server.cli.serve.serve_command import serve_command
+        with loading():
+            command = entry.load()
+        return command(words[1:])
+    with loading():
+        from exec_server.cli.serve.serve_command import serve_command
 
     return serve_command(words)
+
+
+def _by_signal(name: str) -> int:
+    """The status of a program that a signal has ended."""
+    import signal
+
+    from exec_server.cli import exit_codes
+
+    return exit_codes.BY_SIGNAL + signal.Signals[name]
 
 
 if __name__ == "__main__":

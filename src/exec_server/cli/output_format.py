@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import msgspec
-
 
 def asks_for_json(words: Sequence[str]) -> bool:
     """True if a command line asks for JSON; it need not be right in other ways."""
@@ -20,11 +18,17 @@ def asks_for_json(words: Sequence[str]) -> bool:
 
 def printable_json(facts: dict[str, Any]) -> str:
     """An object on one line; surrogates, which names of files may contain, are escaped."""
-    sound = {name: _sound(value) for name, value in facts.items()}
-    return msgspec.json.encode(sound).decode()
+    import msgspec
+
+    return msgspec.json.encode(without_surrogates(facts)).decode()
 
 
-def _sound(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
+    """*value* with escapes in place of bytes of names that are not text."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {without_surrogates(name): without_surrogates(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_surrogates(each) for each in value]
     return value

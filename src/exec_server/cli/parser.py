@@ -11,12 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
-
 from exec_server.cli import exit_codes
 from exec_server.cli.help_format import HelpFormatter
 from exec_server.cli.output_format import asks_for_json, printable_json
-from exec_server.protocol.numbers import U64_MAX
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -26,16 +23,17 @@ if TYPE_CHECKING:
 _UNRECOGNIZED = "unrecognized arguments: "
 
 
-class Arguments(msgspec.Struct):
-    """A command line that was read."""
+class Arguments(argparse.Namespace):
+    """A command line that was read; equal ones have equal parts."""
 
-    values: argparse.Namespace
-    # The destinations of the options that were given, in that order; defaults are not included.
-    given: list[str]
-    # The words from the first one that is not an option.
-    rest: list[str]
-    # True if a `--` was before them.
-    is_ended: bool = False
+    def __init__(self, values: argparse.Namespace, rest: list[str]) -> None:
+        self.values = values
+        # The destinations of the options that were given, in that order, without defaults.
+        self.given: list[str] = []
+        # The words from the first one that is not an option.
+        self.rest = rest
+        # True if a `--` was before them.
+        self.is_ended = False
 
 
 class ValueRequired(argparse.ArgumentTypeError):
@@ -147,7 +145,7 @@ class Parser(argparse.ArgumentParser):
             for action in self._actions
             if action.default is not argparse.SUPPRESS
         }
-        reading = _Reading(self, Arguments(argparse.Namespace(**defaults), [], list(words)))
+        reading = _Reading(self, Arguments(argparse.Namespace(**defaults), list(words)))
         reading.take_options()
         reading.take_environment(environ)
         return reading.arguments
@@ -351,6 +349,8 @@ def count(text: str) -> int:
     if not (digits.isascii() and digits.isdigit()):
         raise argparse.ArgumentTypeError("invalid digit found in string")
     digits = digits.lstrip("0") or "0"
+    from exec_server.protocol.numbers import U64_MAX
+
     # `int` refuses thousands of digits with an error of its own.
     if len(digits) > len(str(U64_MAX)) or int(digits) > U64_MAX:
         raise argparse.ArgumentTypeError("number too large to fit in target type")

@@ -12,9 +12,12 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from typing import TextIO
 
-from exec_server.cli import exit_codes
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 _NAMES = {1: "standard output", 2: "standard error"}
 # A closed input is empty. A closed output gets a descriptor that cannot be written to, so that a
@@ -117,6 +120,8 @@ def say_farewell(text: str) -> None:
 
 def report(error: OutputFailed) -> int:
     """Say why output failed; the exit status is returned."""
+    from exec_server.cli import exit_codes
+
     print(f"Error: {error}", file=sys.stderr)
     return exit_codes.FAILED
 

@@ -10,6 +10,7 @@ import msgspec
 
 from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import errors_told
+from exec_server.cli.output_format import without_surrogates
 
 
 class TablePrinter:
@@ -83,7 +84,11 @@ def print_json_entries(entries: list[Any]) -> None:
 
 
 def _formatted(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(without_surrogates(value))
+    return msgspec.json.format(encoded, indent=2).decode()
 
 
 def readable(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
     from exec_server.web.places import PlaceFacts
 
 _DESCRIPTION = """\
-Serve a page on this machine for a browser: terminals, processes and files of your servers. The page
-uses the same client and the same environments as the other commands, so what is encrypted from end
-to end is decrypted here. It works without the internet. Ctrl-C ends it.
+Serve a page on this machine for a browser: terminals, processes, files and ports of your servers,
+and the recordings of this machine. The page uses the same client and the same environments as the
+other commands, so what is encrypted from end to end is decrypted here. It works without the
+internet. Ctrl-C ends it.
 """
 
 _EPILOG = """\
@@ -55,6 +57,9 @@ examples:
 
   On a fixed port, and the URL as JSON:
       exec-server web --listen 127.0.0.1:8080 -o json
+
+  Keep recordings of what its terminals show; the page lists, searches and plays them:
+      exec-server web --record
 
   For other machines: with TLS, and for an admin among the principals of a file:
       exec-server token create me --may all > me.token
@@ -95,6 +100,18 @@ def web_parser() -> Parser:
         "`exec-server token` makes; `default` is the file that it uses without --file",
     )
     parser.suggestions["principals"] = (_DEFAULT_FILE,)
+    add(
+        "--record",
+        action=Flag,
+        help="keep recordings of the terminals of the page; without it one can go back in a "
+        "terminal as long as it is open",
+    )
+    add(
+        "--recordings",
+        metavar="<DIR>",
+        type=path,
+        help="the directory of the recordings [default: ~/.local/state/exec-server/recordings]",
+    )
     add_output(parser)
     add_connection_options(parser)
     return parser
@@ -115,6 +132,7 @@ def web_command(words: list[str]) -> int:
 
 
 def _page_options(values: argparse.Namespace) -> PageOptions:
+    from exec_server.cli.recordings.recording_choice import default_directory
     from exec_server.transport.address import TcpAddress, parse_listen_url
     from exec_server.web.page_program import PageOptions, check_options
 
@@ -134,9 +152,27 @@ def _page_options(values: argparse.Namespace) -> PageOptions:
         tls_certificate=values.tls_cert,
         tls_key=values.tls_key,
         principals=principals,
+        recordings=values.recordings or str(default_directory()),
+        is_recording=bool(values.record),
+        secrets=_secrets(),
     )
     check_options(options)
     return options
+
+
+def _secrets() -> tuple[str, ...]:
+    """The values of variables of this program that have the name of a secret."""
+    from exec_server.audit.masking import is_secret_name
+
+    return tuple(value for name, value in os.environ.items() if is_secret_name(name))
+
+
+def _forwards_elsewhere(server: str) -> list[dict[str, str]]:
+    """What `exec-server port` commands on this machine forward to *server*."""
+    from exec_server.cli.port.port_records import PortRecords
+
+    found = [record for record in PortRecords().running() if record.server == server]
+    return [facts | {"pid": str(record.pid)} for record in found for facts in record.forwards]
 
 
 def _places(names: list[str], *, token: Token | None, pin: str | None) -> list[PlaceFacts]:
@@ -213,7 +249,9 @@ async def _serve(options: PageOptions, facts: list[PlaceFacts], values: argparse
             link = serving[0].new_link()
             print(f"opened; for another browser: {link}", file=sys.stderr, flush=True)
 
-    async with serve_page(options, facts, on_sign_in=tell_next) as page:
+    async with serve_page(
+        options, facts, on_sign_in=tell_next, forwards_elsewhere=_forwards_elsewhere
+    ) as page:
         serving.append(page)
         link = page.new_link()
         if values.output == "json":

@@ -12,7 +12,11 @@ harbor.py        an environment for Harbor
 inspect.py       a sandbox provider for Inspect AI
 mini_swe_agent.py  an environment for mini-swe-agent
 openai_agents.py   `ShellTool` and `ApplyPatchTool` of the OpenAI Agents SDK
+openai_agents_sandbox.py    the sandbox client of that SDK
+openai_agents_session.py    its sessions
+openai_agents_terminals.py  the terminals of a session
 pydantic_ai.py   a workspace for Pydantic AI
 smolagents.py    a Python executor for smolagents
+workplaces.py    directories of servers in which commands and files of an agent are
 mcp/             a server of the Model Context Protocol, which `exec-server mcp` runs
 """

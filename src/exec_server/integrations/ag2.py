@@ -11,6 +11,7 @@ from ag2.tools.sandbox import ExecResult, SandboxBase
 
 import exec_server
 from exec_server.integrations.boxes import AsyncBox
+from exec_server.integrations.workplaces import Workplace
 
 # Seconds for a command, and bytes of output that are kept.
 TIME_LIMIT = 60.0
@@ -26,8 +27,8 @@ class ExecServerAg2Sandbox(SandboxBase):
         self, server: str | None, workdir: str, *, sandbox: Any = None, **options: Any
     ) -> None:
         self._workdir = PurePosixPath(workdir)
-        self._sandbox = sandbox
         self._box = AsyncBox(server, client_name="exec-server ag2", **options)
+        self._place = Workplace(self._box, workdir, sandbox)
 
     @property
     def workdir(self) -> PurePosixPath:
@@ -55,7 +56,7 @@ class ExecServerAg2Sandbox(SandboxBase):
                 env=env,
                 timeout=timeout or TIME_LIMIT,
                 max_output=MAX_OUTPUT,
-                sandbox=self._sandbox,
+                sandbox=await self._place.sandbox(),
             )
         except exec_server.CommandTimeout as exc:
             return ExecResult(f"{exc.stdout.decode(errors='replace')}\n{exc}", 124)
@@ -63,21 +64,17 @@ class ExecServerAg2Sandbox(SandboxBase):
 
     async def put_file(self, path: PurePosixPath, content: bytes) -> None:
         """Write a file below the directory."""
-        files, at = await self._at(path)
-        await files.create_directory(str(at.parent), recursive=True)
-        await files.write_bytes(str(at), content)
+        await self._place.write(str(self._at(path)), content)
 
     async def remove_file(self, path: PurePosixPath) -> None:
         """Remove a file below the directory, if it exists."""
-        files, at = await self._at(path)
-        await files.remove(str(at), force=True)
+        files = await self._place.files()
+        await files.remove(str(self._at(path)), force=True)
 
-    async def _at(self, path: PurePosixPath) -> tuple[exec_server.RemoteFiles, PurePosixPath]:
+    def _at(self, path: PurePosixPath) -> PurePosixPath:
         if path.is_absolute() or ".." in path.parts:
             raise ValueError(f"{path} is not below {self._workdir}")
-        client = await self._box.client()
-        files = client.fs if self._sandbox is None else client.fs.sandboxed(self._sandbox)
-        return files, self._workdir / path
+        return self._workdir / path
 
     async def aclose(self) -> None:
         """Disconnect, and end what runs in the background."""

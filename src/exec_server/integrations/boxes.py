@@ -53,12 +53,19 @@ class AsyncBox:
         block, self._block = self._block, None
         if client is None or block is None or self._loop is not asyncio.get_running_loop():
             return
-        # Without this the server would do it, but only after the time that it keeps a session.
-        with contextlib.suppress(exec_server.ExecServerError, TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS):
-                for each in await client.list_processes():
-                    await client.terminate(each.process_id)
+        await end_all(client)
         await block.__aexit__(None, None, None)
+
+
+async def end_all(client: exec_server.ExecServerClient) -> None:
+    """End the processes of a session that is about to be closed, as far as that is possible.
+
+    The server would do it, too, but only after the time for which it keeps a session.
+    """
+    with contextlib.suppress(exec_server.ExecServerError, TimeoutError):
+        async with asyncio.timeout(_LAST_WORDS):
+            for each in await client.list_processes():
+                await client.terminate(each.process_id)
 
 
 class SyncBox:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import weakref
 from typing import Any
 
@@ -15,6 +14,7 @@ from deepagents.backends.sandbox import BaseSandbox
 
 import exec_server
 from exec_server.integrations.boxes import AsyncBox, SyncBox
+from exec_server.integrations.workplaces import Ended, SyncWorkplace, Workplace
 
 # Seconds that a command may take if the agent does not say.
 TIME_LIMIT = 1800
@@ -41,12 +41,12 @@ class ExecServerSandbox(BaseSandbox):
     ) -> None:
         super().__init__()
         self._server = server
-        self._cwd = cwd
-        self._sandbox = sandbox
         self._timeout = timeout
         options.setdefault("client_name", "exec-server deepagents")
         self._box = SyncBox(server, **options)
         self._async_box = AsyncBox(server, **options)
+        self._place = SyncWorkplace(self._box, cwd, sandbox)
+        self._async_place = Workplace(self._async_box, cwd, sandbox)
         self._finalizer = weakref.finalize(self, self._box.close)
 
     @property
@@ -67,10 +67,9 @@ class ExecServerSandbox(BaseSandbox):
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command for the shell; both outputs come together, in their order."""
-        try:
-            return _answer(self._box.client().run(**self._run(command, timeout)))
-        except exec_server.CommandTimeout as exc:
-            return _late(exc)
+        limit = self._limit(timeout)
+        done = self._place.shell(_together(command), limit=limit, max_output=MAX_OUTPUT)
+        return _answer(done, limit)
 
     async def aexecute(
         self,
@@ -79,21 +78,13 @@ class ExecServerSandbox(BaseSandbox):
         timeout: int | None = None,  # noqa: ASYNC109 (the framework's)
     ) -> ExecuteResponse:
         """As `execute`."""
-        client = await self._async_box.client()
-        try:
-            return _answer(await client.run(**self._run(command, timeout)))
-        except exec_server.CommandTimeout as exc:
-            return _late(exc)
+        limit, place = self._limit(timeout), self._async_place
+        done = await place.shell(_together(command), limit=limit, max_output=MAX_OUTPUT)
+        return _answer(done, limit)
 
-    def _run(self, command: str, timeout: int | None) -> dict[str, Any]:
-        seconds = self._timeout if timeout is None else timeout
-        return {
-            "argv": ["/bin/sh", "-c", f"exec 2>&1\n{command}"],
-            "cwd": self._cwd,
-            "timeout": seconds or None,
-            "max_output": MAX_OUTPUT,
-            "sandbox": self._sandbox,
-        }
+    def _limit(self, timeout: int | None) -> float | None:
+        # 0 means none.
+        return (self._timeout if timeout is None else timeout) or None
 
     # Files. An error of one file does not stop the others.
 
@@ -105,9 +96,7 @@ class ExecServerSandbox(BaseSandbox):
         if not path.startswith("/"):
             return "invalid_path"
         try:
-            files = self._files(self._box.client())
-            files.create_directory(posixpath.dirname(path), recursive=True)
-            files.write_bytes(path, data)
+            self._place.write(path, data)
         except (OSError, exec_server.RpcError) as exc:
             return _code(exc)
         return None
@@ -120,9 +109,7 @@ class ExecServerSandbox(BaseSandbox):
         if not path.startswith("/"):
             return "invalid_path"
         try:
-            files = self._files(await self._async_box.client())
-            await files.create_directory(posixpath.dirname(path), recursive=True)
-            await files.write_bytes(path, data)
+            await self._async_place.write(path, data)
         except (OSError, exec_server.RpcError) as exc:
             return _code(exc)
         return None
@@ -135,7 +122,7 @@ class ExecServerSandbox(BaseSandbox):
         if not path.startswith("/"):
             return FileDownloadResponse(path, error="invalid_path")
         try:
-            return FileDownloadResponse(path, self._files(self._box.client()).read_bytes(path))
+            return FileDownloadResponse(path, self._place.files().read_bytes(path))
         except (OSError, exec_server.RpcError) as exc:
             return FileDownloadResponse(path, error=_code(exc))
 
@@ -147,22 +134,21 @@ class ExecServerSandbox(BaseSandbox):
         if not path.startswith("/"):
             return FileDownloadResponse(path, error="invalid_path")
         try:
-            files = self._files(await self._async_box.client())
+            files = await self._async_place.files()
             return FileDownloadResponse(path, await files.read_bytes(path))
         except (OSError, exec_server.RpcError) as exc:
             return FileDownloadResponse(path, error=_code(exc))
 
-    def _files(self, client: Any) -> Any:
-        return client.fs if self._sandbox is None else client.fs.sandboxed(self._sandbox)
+
+def _together(command: str) -> str:
+    return f"exec 2>&1\n{command}"
 
 
-def _answer(done: exec_server.CompletedProcess) -> ExecuteResponse:
-    return ExecuteResponse(done.text(), done.returncode, done.truncated)
-
-
-def _late(error: exec_server.CommandTimeout) -> ExecuteResponse:
-    output = error.stdout.decode(errors="replace")
-    return ExecuteResponse(f"{output}\n{error}", _TIMED_OUT, error.dropped_bytes > 0)
+def _answer(done: Ended, limit: float | None) -> ExecuteResponse:
+    if done.status is None:
+        output = f"{done.stdout}\nthe command took longer than {limit:g} seconds"
+        return ExecuteResponse(output, _TIMED_OUT, done.is_truncated)
+    return ExecuteResponse(done.stdout, done.status, done.is_truncated)
 
 
 def _code(error: Exception) -> str:

@@ -19,6 +19,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 import exec_server
 from exec_server.integrations.boxes import SyncBox
+from exec_server.integrations.workplaces import SyncWorkplace
 
 _SCHEMES = ("exec", "exec-server")
 
@@ -41,17 +42,20 @@ class ExecServerFileSystem(AbstractFileSystem):
     ) -> None:
         names = ("token", "pin", "ca_file", "client_cert", "client_key")
         connect = {name: options.pop(name) for name in names if name in options}
+        url = options.pop("url", None)
+        if url is not None and server is not None and url != server:
+            raise ValueError("url and server are two names of one argument, and differ")
+        server = url if server is None else server
         super().__init__(**options)
         self.server = server
         self.auto_mkdir = auto_mkdir
-        self._sandbox = sandbox
-        self._box = SyncBox(server, client_name="exec-server fsspec", **connect)
-        weakref.finalize(self, self._box.close)
+        box = SyncBox(server, client_name="exec-server fsspec", **connect)
+        self._place = SyncWorkplace(box, None, sandbox)
+        weakref.finalize(self, box.close)
 
     @property
     def _files(self) -> Any:
-        files = self._box.client().fs
-        return files if self._sandbox is None else files.sandboxed(self._sandbox)
+        return self._place.files()
 
     # Names.
 

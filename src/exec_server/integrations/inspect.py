@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import posixpath
+import re
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -49,7 +50,18 @@ def _config(given: Any) -> ExecServerConfig:
         import yaml
 
         return ExecServerConfig(**(yaml.safe_load(Path(given).read_text()) or {}))
-    return ExecServerConfig(server=given or None)
+    return ExecServerConfig(server=_server(given) if given else None)
+
+
+def _server(given: str) -> str:
+    """The URL or name in the text after `exec-server:`.
+
+    Inspect takes it for a file beside the task: it makes the path absolute, and joins slashes.
+    """
+    if url := re.search(r"(?:^|/)([a-z][a-z0-9+.-]*):/+(.*)", given):
+        scheme, rest = url.groups()
+        return f"{scheme}:{'///' if scheme == 'unix' else '//'}{rest}"
+    return posixpath.basename(given)
 
 
 @sandboxenv(name="exec-server")
@@ -80,7 +92,11 @@ class ExecServerSandboxEnvironment(SandboxEnvironment):
         settings = _config(config)
         box = AsyncBox(settings.server, client_name="exec-server inspect")
         parent = ["-p", settings.directory] if settings.directory else []
-        made = await (await box.client()).run(["mktemp", "-d", *parent], check=True)
+        try:
+            made = await (await box.client()).run(["mktemp", "-d", *parent], check=True)
+        except BaseException:
+            await box.close()
+            raise
         return {"default": cls(box, made.text().strip())}
 
     @classmethod

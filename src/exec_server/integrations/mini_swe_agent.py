@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 import exec_server
 from exec_server.integrations.boxes import SyncBox
+from exec_server.integrations.workplaces import SyncWorkplace
 
 # The first line of the output by which an agent hands in its work.
 _SUBMISSION = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -40,6 +41,7 @@ class ExecServerMiniEnvironment:
     def __init__(self, **kwargs: Any) -> None:
         self.config = MiniConfig(**kwargs)
         self._box = SyncBox(self.config.server, client_name="exec-server mini_swe_agent")
+        self._place = SyncWorkplace(self._box, self.config.cwd or None, self.config.sandbox)
         self._finalizer = weakref.finalize(self, self._box.close)
 
     def close(self) -> None:
@@ -57,7 +59,7 @@ class ExecServerMiniEnvironment:
                 env=self.config.env,
                 timeout=timeout or self.config.timeout,
                 max_output=self.config.max_output,
-                sandbox=self.config.sandbox,
+                sandbox=self._place.sandbox(),
             )
         except (exec_server.ExecServerError, OSError) as exc:
             output = exc.stdout if isinstance(exc, exec_server.CommandTimeout) else b""

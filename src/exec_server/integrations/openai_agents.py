@@ -26,11 +26,10 @@ from agents.editor import ApplyPatchOperation, ApplyPatchResult
 
 import exec_server
 from exec_server.integrations.boxes import AsyncBox
+from exec_server.integrations.workplaces import Workplace
 
 # Seconds for a command if the model does not say.
 TIME_LIMIT = 120.0
-# Bytes of each output that are kept: the first half, and as much of the end.
-MAX_OUTPUT = 1 << 20
 
 
 class ExecServerTools:
@@ -49,10 +48,9 @@ class ExecServerTools:
         time_limit: float = TIME_LIMIT,
         **options: Any,
     ) -> None:
-        self._cwd = cwd
-        self._sandbox = sandbox
         self._time_limit = time_limit
         self._box = AsyncBox(server, client_name="exec-server openai_agents", **options)
+        self._place = Workplace(self._box, cwd, sandbox)
 
     def shell_tool(self, **options: Any) -> ShellTool:
         """A `ShellTool`; *options* are the SDK's, such as `needs_approval`."""
@@ -80,20 +78,10 @@ class ExecServerTools:
         return ShellResult(output=output, max_output_length=action.max_output_length)
 
     async def _run(self, command: str, limit: float) -> ShellCommandOutput:
-        client = await self._box.client()
-        try:
-            done = await client.run(
-                ["/bin/sh", "-c", command],
-                cwd=self._cwd,
-                timeout=limit,
-                max_output=MAX_OUTPUT,
-                sandbox=self._sandbox,
-            )
-        except exec_server.CommandTimeout as exc:
-            out, err = (data.decode(errors="replace") for data in (exc.stdout, exc.stderr))
-            return ShellCommandOutput(out, err, ShellCallOutcome(type="timeout"), command)
-        outcome = ShellCallOutcome(type="exit", exit_code=done.returncode)
-        return ShellCommandOutput(done.text(), done.text("stderr"), outcome, command)
+        status, out, err, _ = await self._place.shell(command, limit=limit)
+        how: Any = "timeout" if status is None else "exit"
+        outcome = ShellCallOutcome(type=how, exit_code=status)
+        return ShellCommandOutput(out, err, outcome, command)
 
     # Patches.
 
@@ -102,7 +90,8 @@ class ExecServerTools:
         files, path = await self._at(operation.path)
         if await files.exists(path):
             return _failed(f"{operation.path} exists")
-        await self._write(files, path, apply_diff("", operation.diff or "", mode="create"))
+        text = apply_diff("", operation.diff or "", mode="create")
+        await self._place.write(path, text.encode())
         return _completed(f"created {operation.path}")
 
     async def update_file(self, operation: ApplyPatchOperation) -> ApplyPatchResult:
@@ -115,7 +104,7 @@ class ExecServerTools:
         target = path
         if operation.move_to:
             _, target = await self._at(operation.move_to)
-        await self._write(files, target, text)
+        await self._place.write(target, text.encode())
         if target != path:
             await files.remove(path)
         return _completed(f"updated {operation.path}")
@@ -130,17 +119,11 @@ class ExecServerTools:
         return _completed(f"deleted {operation.path}")
 
     async def _at(self, path: str) -> tuple[exec_server.RemoteFiles, str]:
-        client = await self._box.client()
-        files = client.fs if self._sandbox is None else client.fs.sandboxed(self._sandbox)
-        root = self._cwd or await files.canonicalize(".")
+        root = posixpath.normpath(await self._place.path())
         target = posixpath.normpath(posixpath.join(root, path))
         if target != root and not target.startswith(f"{root.rstrip('/')}/"):
             raise ValueError(f"{path} is outside of {root}")
-        return files, target
-
-    async def _write(self, files: exec_server.RemoteFiles, path: str, text: str) -> None:
-        await files.create_directory(posixpath.dirname(path), recursive=True)
-        await files.write_text(path, text)
+        return await self._place.files(), target
 
 
 def _completed(text: str) -> ApplyPatchResult:

@@ -27,6 +27,7 @@ from pydantic_ai.workspaces import (
 
 import exec_server
 from exec_server.integrations.boxes import AsyncBox
+from exec_server.integrations.workplaces import confined
 
 PROVIDER = "exec-server"
 # Bytes of each stream that a command may write.
@@ -123,7 +124,7 @@ class ExecServerWorkspace:
                 cwd=self._directory,
                 env=env,
                 timeout=timeout,
-                sandbox=self._sandbox,
+                sandbox=confined(self._sandbox, await self.working_dir()),
                 max_output=MAX_OUTPUT,
             )
         except exec_server.CommandTimeout as exc:
@@ -154,8 +155,10 @@ class ExecServerWorkspace:
 
     async def _at(self, path: str) -> tuple[exec_server.RemoteFiles, str]:
         client = await self._client()
-        files = client.fs if self._sandbox is None else client.fs.sandboxed(self._sandbox)
-        return files, posixpath.join(await self.working_dir(), path)
+        own = await self.working_dir()
+        sandbox = confined(self._sandbox, own)
+        files = client.fs if sandbox is None else client.fs.sandboxed(sandbox)
+        return files, posixpath.join(own, path)
 
     async def read_bytes(self, path: str) -> bytes:
         files, at = await self._at(path)

@@ -19,6 +19,7 @@ from smolagents.utils import AgentError
 
 import exec_server
 from exec_server.integrations.boxes import SyncBox
+from exec_server.integrations.workplaces import SyncWorkplace
 
 # Seconds for one step.
 TIME_LIMIT = 600.0
@@ -80,9 +81,9 @@ class ExecServerExecutor(RemotePythonExecutor):
     ) -> None:
         super().__init__(additional_imports or [], logger or AgentLogger(level=LogLevel.OFF))
         self._python = python
-        self._place = {"cwd": cwd, "sandbox": sandbox}
         self._time_limit = time_limit
         self._box = SyncBox(server, client_name="exec-server smolagents", **options)
+        self._place = SyncWorkplace(self._box, cwd, sandbox)
         self._process: Any = None
         self._finalizer = weakref.finalize(self, self._box.close)
         self.installed_packages = self.install_packages(additional_imports or [])
@@ -96,7 +97,8 @@ class ExecServerExecutor(RemotePythonExecutor):
         if self._process is None:
             client = self._box.client()
             command = [self._python, "-u", "-c", _DRIVER]
-            self._process = client.start(command, stdin=True, **self._place)
+            place = {"cwd": self._place.directory, "sandbox": self._place.sandbox()}
+            self._process = client.start(command, stdin=True, **place)
         answer = self._ask(code)
         if "error" in answer:
             raise AgentError(f"{answer['logs']}\n{answer['error']}", self.logger)

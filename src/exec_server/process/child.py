@@ -40,8 +40,11 @@ from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from exec_server.process.denial_watch import DenialWatch
     from exec_server.process.durable.stored_control import StoredControl
+    from exec_server.process.durable.stored_screen import StoredScreen
 
 logger = logging.getLogger(__name__)
 
@@ -284,6 +287,8 @@ class Child:
             NumberedSize(0, params.rows or limits.default_rows, params.cols or limits.default_cols)
         ]
         self.sizes_dropped = 0
+        # Where the next server finds its sizes; None if it does not outlive the server.
+        self.stored_screen: StoredScreen | None = None
         # Takes the answers of other terminals out of the input, if it has a model that answers.
         self.input_filter: Callable[[bytes], bytes] | None = None
 
@@ -349,6 +354,10 @@ class Child:
             on_data=partial(on_output, stream, process.output_middle(stream)),
             on_end=self._maybe_close,
         )
+
+    def new_record_file(self) -> Path | None:
+        """The file for what a sandbox refuses to it, if that has to outlive the server."""
+        return None
 
     def push(self, event: bytes) -> None:
         """Send an event that has no number: it is not repeated."""
@@ -679,6 +688,8 @@ class Child:
                 self._pumps[0].fileno(), termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0)
             )
             self.sizes.append(NumberedSize(self.log.next_seq - 1, rows, cols))
+            if self.stored_screen is not None:
+                self.stored_screen.add_size(self.sizes[-1])
             if len(self.sizes) > _MAX_SIZES:
                 # The first one stays: models are made with it.
                 del self.sizes[1]

@@ -7,6 +7,7 @@ import marshal
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,9 @@ from exec_server.process.host_denials import HostDenials
 from exec_server.protocol import denials
 from exec_server.protocol.denials import Denial, DenialKind, GrantScope
 from exec_server.sandbox.supervisor.attempts import DOABLE
+from exec_server.sandbox.supervisor.judge import NO_NETWORK, UNIX_SOCKETS
 from exec_server.sandbox.supervisor.orders import Watching, obstacle
+from exec_server.sandbox.supervisor.record_file import read_records
 
 _PACKET_BYTES = 1 << 16
 # A longer target is cut, and cannot be granted by its name.
@@ -39,8 +42,18 @@ class DenialWatch:
         hold: float,
         push: Callable[[bytes], None],
         why_not: str | None = None,
+        file: Path | None = None,
+        offers_network: bool = False,
     ) -> None:
-        """*why_not* says why there is no supervisor; only hosts are recorded then."""
+        """*why_not* says why there is no supervisor; only hosts are recorded then.
+
+        With *offers_network* a start with a network would allow what only that can allow.
+        The supervisor writes its records also to the new *file*, if there is one.
+        """
+        self._file = file
+        self._offers_network = offers_network
+        # True if the file alone tells what was refused.
+        self._is_restored = False
         self._process_id = process_id
         self._push = push
         self._hold = hold
@@ -60,14 +73,34 @@ class DenialWatch:
         self._theirs: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
 
+    @classmethod
+    def restored(cls, process_id: str, file: Path, *, push: Callable[[bytes], None]) -> DenialWatch:
+        """What was refused, and is refused, to a process that an earlier server has started."""
+        watch = cls(process_id, hold=0.0, push=push, file=file)
+        watch.unavailable = None
+        watch._is_restored = True
+        watch._waiting = None
+        return watch
+
     def watching(self, granted: tuple[tuple[bytes, str], ...]) -> Watching | None:
         """What the start of a supervised process needs; `started` is called after it."""
         if self.unavailable is not None:
             return None
+        stored = None
+        try:
+            if self._file is not None:
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                stored = os.open(self._file, flags, 0o600)
+        except OSError as exc:
+            self.unavailable = f"the records cannot be stored: {exc.strerror}"
+            return None
         self._sock, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock.setblocking(False)
         self._loop.add_reader(self._sock, self._on_readable)
-        return Watching(self._theirs.fileno(), self._hold, granted)
+        if stored is not None:
+            socket.send_fds(self._sock, [marshal.dumps(("store",))], [stored])
+            os.close(stored)
+        return Watching(self._theirs.fileno(), self._hold, granted, stores=self._file is not None)
 
     def started(self, why_not: str | None) -> None:
         """The start is over. *why_not* says why there is no supervisor, if there is none."""
@@ -97,19 +130,61 @@ class DenialWatch:
 
     async def report(self) -> denials.DenialsResult:
         """Everything so far, with true counts."""
+        if self._is_restored:
+            self._read_file()
         await self._sync()
         found = [*self._records.values(), *self._hosts.denials]
         unlisted = self._unlisted + self._hosts.unlisted
         total = sum(denial.count for denial in found) + unlisted
         return denials.DenialsResult(found, total, unlisted, self._unseen, self.unavailable)
 
+    @property
+    def total(self) -> int:
+        """How often something was refused, as far as it is known now."""
+        if self._is_restored:
+            self._read_file()
+        listed = [*self._records.values(), *self._hosts.denials]
+        unlisted = self._unlisted + self._hosts.unlisted
+        return sum(denial.count for denial in listed) + unlisted
+
+    def _read_file(self) -> None:
+        assert self._file is not None
+        try:
+            records, self._unlisted, self._unseen = read_records(self._file)
+        except OSError as exc:
+            self.unavailable = f"the records cannot be read: {exc.strerror}"
+            return
+        for denial_id, kind, target, operation, rule, _, count, pid, exe in records:
+            self._records[denial_id] = Denial(
+                denial_id,
+                kind,  # type: ignore[arg-type]
+                printable(target, limit=_SHOWN_CHARACTERS),
+                operation,
+                rule,
+                count=count,
+                pid=pid or None,
+                exe=printable(exe, limit=_SHOWN_CHARACTERS) if exe else None,
+            )
+
     def grant(self, grant: str, scope: GrantScope) -> tuple[denials.GrantResult, str, bytes]:
         """Give what *grant* stands for; its kind and its target are returned, too."""
+        if self._is_restored:
+            text = (
+                "an earlier server has started this process, so that nothing can be granted to it"
+            )
+            raise InvalidRequest(text)
         if (given := self._hosts.grant(grant, scope)) is not None:
             return given
         if grant not in self._grants:
             raise InvalidRequest(f"no record of this process can be granted as `{grant:.200}`")
         denial_id, path = self._grants[grant]
+        if grant == denials.NETWORK_GRANT and scope != "never":
+            if scope != "session":
+                text = (
+                    "a process gets a network when it starts: use `restart`, or the scope `session`"
+                )
+                raise InvalidRequest(text)
+            return denials.GrantResult(0, False), "network", path
         record = self._records[denial_id]
         held = self._held.get(denial_id, 0)
         if scope == "once" and not held:
@@ -124,9 +199,15 @@ class DenialWatch:
         in_place = is_live and is_doable and scope in ("process", "session")
         return denials.GrantResult(held, in_place), record.kind, path
 
-    def refuse_held(self) -> None:
-        """A signal is on its way to the process, and a held call would not be interrupted."""
-        if self._held:
+    def interrupt(self, after_signals: Callable[[Callable[[], None]], bool]) -> None:
+        """A signal was sent to the process. A held call would not be interrupted, so it fails.
+
+        It fails when the signal waits for the program, and not before: a program that went on first
+        could lose it.
+        """
+        # A call may be held of which this server does not know yet.
+        is_asking = bool(self._hold) and self._sock is not None
+        if is_asking and not after_signals(lambda: self._tell(("interrupted",))):
             self._tell(("refuse", ""))
         self._hosts.refuse_held()
 
@@ -214,6 +295,9 @@ class DenialWatch:
         if is_grantable and os.fsencode(shown) == target:
             grant = f"{kind}={shown}"
             self._grants[grant] = (denial_id, target)
+        elif self._offers_network and rule in (NO_NETWORK, UNIX_SOCKETS):
+            grant = denials.NETWORK_GRANT
+            self._grants[grant] = (denial_id, b"on")
         denial = Denial(
             denial_id,
             kind,

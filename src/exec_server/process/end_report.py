@@ -139,6 +139,9 @@ def _signalled(ending: Ending, signum: int) -> EndReport:
         return _of_memory(*killed, name)
     if limit is not None:
         return _of_limit(limit, signum)
+    if (unsure := facts.get("limit_or_signal")) is not None and not ending.orders:
+        text = f"{name} ended it: it reached its limit {unsure}, or a program sent that signal"
+        return EndReport("unknown", signal=name, evidence=text)
     if ending.reason is not None:
         by = EndedBy("server")
         return EndReport("sandbox", signal=name, by=by, evidence=_clean(ending.reason))
@@ -148,6 +151,12 @@ def _signalled(ending: Ending, signum: int) -> EndReport:
     if kind in ("process", "self"):
         by = EndedBy(kind, pid=sender.get("pid"), exe=sender.get("exe"))
         return EndReport("signal", signal=name, by=by, evidence="the kernel tells who sent it")
+    if kind == "kin":
+        text = (
+            f"process {sender.get('pid')} sent {name}; it has ended, and whether the command had "
+            "started it is not known"
+        )
+        return EndReport("signal", signal=name, evidence=text)
     orders = [order for order in ending.orders if order.signum == signum]
     if killed is not None and (kind == "kernel" or not orders):
         return _of_memory(*killed, name)

@@ -8,7 +8,8 @@ keeper writes them to a file::
     max_rss              bytes of the largest process
     read, written        bytes from and to disks
     status               the wait status of a command in bubblewrap, whose own status is only a code
-    sender               who sent the signal: {"kind", "pid", "exe"}; see signal_senders.py
+    sender               who sent the signal: {"kind", "pid", "exe"}; see signal_senders.py. The
+                         kind `kin` is a process of which it is not known whose it was
     oom_killed           True if the kernel's log says that it was killed for memory
     not_run              True if the sandbox was not as planned, so that the command did not run
     stopped              True if the keeper was ending everything at that time
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 # The kernel counts blocks of this size, whatever the disk has.
 _BLOCK_BYTES = 512
+# The longest line of ancestors that is followed.
+_MOST_ANCESTORS = 256
 # The number of the first pid namespace.
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
@@ -109,22 +112,49 @@ class ExitFacts:
         if self._senders is not None:
             sender = self._senders.find(target, os.WTERMSIG(status), since=program.started)
             if sender is not None:
-                program.facts["sender"] = self._described(sender, target, program.mark)
+                program.facts["sender"] = self._described(sender, target, program)
 
-    def _described(self, sender: tuple[int, int], target: int, mark: int) -> dict[str, Any]:
+    def _described(
+        self, sender: tuple[int, int], target: int, program: _ReportedProgram
+    ) -> dict[str, Any]:
         pid, code = sender
         if code > 0:
             return {"kind": "kernel"}
         if pid == os.getpid():
             return {"kind": "keeper"}
-        if pid == target or (mark and self._mark_of(pid) == mark):
+        if pid == target:
             return {"kind": "self", "pid": pid}
+        kind = self._kind_of(pid, target, program)
+        if kind != "process":
+            return {"kind": kind, "pid": pid}
         try:
             exe = os.readlink(b"/proc/%d/exe" % pid).decode("utf-8", "replace")
         except OSError:
             # It has ended since.
             return {"kind": "process", "pid": pid}
         return {"kind": "process", "pid": pid, "exe": exe}
+
+    def _kind_of(self, pid: int, target: int, program: _ReportedProgram) -> str:
+        """`self` for a descendant of the program, `process` for others; `kin` if it may be either.
+
+        A mark alone proves nothing: every process can change its own.
+        """
+        line = self._senders.ancestors(pid)
+        while (parent := _parent_of(line[-1])) and len(line) < _MOST_ANCESTORS:
+            line.append(parent)
+            if parent in (1, os.getpid(), target, program.pid):
+                break
+        if target in line or program.pid in line:
+            return "self"
+        keeper = os.getpid()
+        if keeper not in line:
+            # The keeper adopts all orphans of its programs, so that a line that goes by it is
+            # another's; but one may end at a process that is gone.
+            return "process" if line[-1] == 1 else "kin"
+        first = line[line.index(keeper) - 1]
+        if first in self._programs:
+            return "process"
+        return "self" if program.mark and self._mark_of(first) == program.mark else "kin"
 
     def waits_for(self, pid: int, first: int) -> bool:
         """True if the exit of *pid* is told only when *first*, of its namespace, is reaped."""
@@ -147,6 +177,16 @@ class ExitFacts:
         if is_stopping:
             program.facts["stopped"] = True
         return program.facts
+
+
+def _parent_of(pid: int) -> int:
+    """The parent of a process; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+        return int(stat[stat.rindex(b")") + 2 :].split()[1])
+    except (OSError, ValueError):
+        return 0
 
 
 def _is_first_namespace() -> bool:

@@ -24,6 +24,7 @@ interpreter. To the keeper::
                                    settings: a dict or None; "reports" asks for facts at the exit;
                                    "limits": see below
     ("signal", pid, signum)        to the group that pid leads
+    ("echo",)                      answered by the same, once all messages before it are done
     ("limit", pid, name)           the program that pid leads has reached this limit: kill its tree
     ("end", mark, mask)            kill every process whose mark equals this one where mask has bits
     ("stop", grace)                end everything: by SIGTERM, and SIGHUP on a terminal; after grace
@@ -238,6 +239,8 @@ class Keeper:
                 self._reap()
         elif message[0] == "signal":
             self._signal(*message[1:])
+        elif message[0] == "echo":
+            self._send(message)
         elif message[0] == "limit":
             if self._limiter is not None:
                 self._limiter.reach(*message[1:])
@@ -475,7 +478,7 @@ class Keeper:
         reason = self._reasons.pop(pid, None) if os.WIFSIGNALED(status) else None
         self._reasons.pop(pid, None)
         facts = None if self._facts is None else self._facts.taken(pid, is_stopping=self._is_ending)
-        held = None if self._limiter is None else self._limiter.exited(pid, status)
+        held = None if self._limiter is None else self._limiter.exited(pid, status, facts)
         if held is not None:
             facts = held if facts is None else facts | held
         if pid in self._unwanted:

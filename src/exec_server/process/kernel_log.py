@@ -7,15 +7,19 @@ user where `dmesg` needs no rights. Reading it takes nothing away from other rea
 from __future__ import annotations
 
 import os
+import re
 
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# "Out of memory: Killed process 4711 (name) ...", or "Memory cgroup out of memory: Killed ...".
-_BEGINNINGS = (b"Out of memory", b"Memory cgroup out of memory")
-_KILLED = b": Killed process "
+# "Out of memory: Killed process 4711 (name) ...", or "Memory cgroup out of memory: Killed ...". All
+# of it is compared: other records begin with a program's name, or have that of a file in them.
+_KILLED = re.compile(
+    rb"(?:Memory cgroup out|Out) of memory(?: \(oom_kill_allocating_task\))?"
+    rb": Killed process (\d+) \("
+)
 _RECORD_BYTES = 8192
 
 
@@ -54,10 +58,8 @@ def _killed_by(record: bytes) -> int | None:
     """The process that *record* says was killed for memory, if it is such a record."""
     header, _, text = record.partition(b";")
     # The kernel's own records begin with a number below 8, and those of programs with a higher one.
-    if header[1:2] != b"," or not text.startswith(_BEGINNINGS):
-        return None
-    digits = text.partition(_KILLED)[2].partition(b" ")[0]
-    return int(digits) if digits.isdigit() else None
+    found = _KILLED.match(text) if header[1:2] == b"," else None
+    return None if found is None else int(found[1])
 
 
 def opened(keep: Callable[[int], int]) -> KernelLog | None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from exec_server.process.snapshot import Snapshots
 
 _NO_SANDBOX = "the process has no sandbox"
-_DURABLE = "a durable process outlives the server, which keeps the records"
 
 OpenNetwork = Callable[[StartParams, StartTerms], Network]
 OpenBridge = Callable[[Any, Mapping[str, str]], Network | None]
@@ -137,10 +136,15 @@ class ProcessLauncher:
         if terms.floor is not None:
             # Nothing is granted beyond a floor, so no call waits for it.
             hold = 0.0
-        why_not = _DURABLE if params.durable else None
-        if not checked.is_confined:
-            why_not = _NO_SANDBOX
-        return DenialWatch(child.process_id, hold=hold, push=child.push, why_not=why_not)
+        return DenialWatch(
+            child.process_id,
+            hold=hold,
+            push=child.push,
+            why_not=None if checked.is_confined else _NO_SANDBOX,
+            file=child.new_record_file() if checked.is_confined else None,
+            # A managed network is wider or narrower by its own rules.
+            offers_network=terms.floor is None and not params.enforce_managed_network,
+        )
 
     def is_host_granted(self, host: str, port: int) -> bool:
         """True if *host*, which no rule of a process allows, was granted to the session."""

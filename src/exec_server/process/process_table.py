@@ -179,6 +179,8 @@ class ProcessTable:
                 self.on_exit(child)
             self._entries[child.process_id] = child
             self._durable.add(child)
+            if child.wants_screen and child.state != "closed" and self.on_screen is not None:
+                self.on_screen(child)
             if child.state == "closed":
                 self._retain_closed(child)
             elif self.on_start is not None:
@@ -387,9 +389,9 @@ class ProcessTable:
         """Signal the process's group; does nothing for an unknown or ended process."""
         child = self._entries.get(process_id)
         if isinstance(child, Child):
-            if child.denials is not None:
-                child.denials.refuse_held()
             child.signal(signum, by)
+            if child.denials is not None:
+                child.denials.interrupt(child.spawner.after_signals)
 
     def terminate(self, params: process.TerminateParams, by: EndedBy) -> process.TerminateResult:
         entry = self._entries.get(params.process_id)
@@ -409,11 +411,7 @@ class ProcessTable:
             child.guard.check_owner_size(params.rows, params.cols)
         child.resize(params.rows, params.cols)
 
-    # process/denials, process/grant
-
-    def list_denials(self, process_id: str) -> Awaitable[denials.DenialsResult]:
-        """What was refused to a process, with true counts."""
-        return self._watch_of(process_id).report()
+    # process/grant
 
     def grant_denied(self, params: denials.GrantParams) -> denials.GrantResult:
         """Allow what was refused: now, while the process runs, or to the whole session."""

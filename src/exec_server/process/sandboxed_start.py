@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exec_server.errors import InvalidRequest
 from exec_server.process.limiting.asked_limits import control_groups
@@ -176,6 +176,7 @@ class ConfinedStart:
             script=self._script,
             is_looked_at=self._terms.account is None,
             gate=self._gate,
+            memory_files=_memory_files(launch.limits),
         )
 
     @property
@@ -243,6 +244,12 @@ class ConfinedStart:
             self._denials.started(str(error))
         if not self._spawned.done():
             self._spawned.set_exception(error)
+
+
+def _memory_files(limits: dict[str, Any] | None) -> int | None:
+    """How much the files in memory of a command may take: both of these limits are for them."""
+    found = [int(limits[name]) for name in ("memory", "disk") if limits and name in limits]
+    return min(found, default=None)
 
 
 def _policy(

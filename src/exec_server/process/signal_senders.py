@@ -1,5 +1,8 @@
 """Who sends signals, as the kernel tells it to root: the tracepoint signal_generate.
 
+A second ring of each processor has the forks of the machine, so that the family of a sender is
+known that has ended since.
+
 exit_facts.py loads this file by its path. Each processor gets an event counter with a small ring of
 memory, which the kernel writes to when a signal is sent, and which is read only after a program was
 ended by a signal. Nothing of it is visible on the host, and it is gone with this process: there is
@@ -31,6 +34,7 @@ _FORMAT = (
     "int sig;\toffset:8;",
     "int code;\toffset:16;",
     "pid_t pid;\toffset:36;",
+    "int group;\toffset:40;",
     "int result;\toffset:44;",
 )
 
@@ -47,12 +51,21 @@ _ATTR = struct.Struct("=IIQQQQQIIQQQQIiQ")
 _ATTR_BYTES = 112
 _PROT_READ, _MAP_SHARED = 1, 1
 _RING_PAGES = 2
-_RECORD_SAMPLE = 9
+# Some 1,000 forks and exits of the processor.
+_FAMILY_PAGES = 16
+_RECORD_FORK, _RECORD_SAMPLE = 7, 9
+_TYPE_SOFTWARE, _SOFTWARE_DUMMY, _TELL_TASKS = 1, 9, 1 << 13
+# Process, parent, thread, the parent's thread, and the time.
+_FORK = struct.Struct("=IIIIQ")
+# The longest line of ancestors that is followed.
+_MOST_ANCESTORS = 256
 _HEADER = struct.Struct("=IHH")
 # The sender's process and thread, the time, and the size of the raw record that follows.
 _SAMPLE = struct.Struct("=IIQI")
 _HEAD_OFFSET = 1024
-_SIGKILL = 9
+_SIGKILL, _SIGXFSZ = 9, 25
+# SI_KERNEL
+_BY_KERNEL = 0x80
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -73,14 +86,18 @@ class Senders:
     def __init__(self, event: int, call: int) -> None:
         """Raises OSError if the kernel does not allow it."""
         self._page = os.sysconf("SC_PAGESIZE")
-        self._rings = [self._ring(event, call, cpu) for cpu in _processors()]
+        signals = _attributes(_TYPE_TRACEPOINT, event)
+        self._rings = [self._ring(signals, call, cpu, _RING_PAGES) for cpu in _processors()]
+        tasks = _attributes(_TYPE_SOFTWARE, _SOFTWARE_DUMMY, _TELL_TASKS)
+        self._families = [self._ring(tasks, call, cpu, _FAMILY_PAGES) for cpu in _processors()]
 
-    def _ring(self, event: int, call: int, cpu: int) -> int:
-        attributes = ctypes.create_string_buffer(_attributes(event), _ATTR_BYTES)
+    def _ring(self, described: bytes, call: int, cpu: int, pages: int) -> int:
+        attributes = ctypes.create_string_buffer(described, _ATTR_BYTES)
         fd = _checked(_libc.syscall(call, attributes, -1, cpu, -1, _FLAG_CLOEXEC))
         try:
-            fcntl.ioctl(fd, _SET_FILTER, _FILTER)
-            size = (1 + _RING_PAGES) * self._page
+            if pages == _RING_PAGES:
+                fcntl.ioctl(fd, _SET_FILTER, _FILTER)
+            size = (1 + pages) * self._page
             address = _libc.mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
             if address == ctypes.c_void_p(-1).value:
                 raise OSError(ctypes.get_errno(), "mmap")
@@ -88,6 +105,29 @@ class Senders:
         finally:
             # The memory holds the counter open.
             os.close(fd)
+
+    def ancestors(self, pid: int) -> list[int]:
+        """*pid*, its parent when it was forked, the parent of that one, and so on.
+
+        The line ends where a fork is not known any more.
+        """
+        forks: dict[int, list[tuple[int, int]]] = {}
+        for ring in self._families:
+            for kind, content, at in self._content(ring, _FAMILY_PAGES):
+                if kind == _RECORD_FORK:
+                    child, parent, _, _, when = _FORK.unpack_from(content, at)
+                    # A thread is told of its own process.
+                    if child != parent:
+                        forks.setdefault(child, []).append((when, parent))
+        line, until = [pid], float("inf")
+        while len(line) < _MOST_ANCESTORS:
+            # A later process may have had the number of an ancestor.
+            earlier = [each for each in forks.get(line[-1], ()) if each[0] < until]
+            if not earlier:
+                break
+            until, parent = max(earlier)
+            line.append(parent)
+        return line
 
     def find(self, target: int, signum: int, *, since: int) -> tuple[int, int] | None:
         """The process that sent *signum* to *target* after *since*, and the signal's code.
@@ -108,7 +148,16 @@ class Senders:
 
     def _records(self, ring: int) -> Iterator[tuple[int, int, int, int, tuple[int, ...]]]:
         """Time, sender, code, signal and targets of the signals in *ring*, the newest first."""
-        size = _RING_PAGES * self._page
+        for kind, content, at in self._content(ring, _RING_PAGES):
+            if kind == _RECORD_SAMPLE:
+                pid, thread, when, _ = _SAMPLE.unpack_from(content, at)
+                sent, code, target = _signal_of(content, at + _SAMPLE.size)
+                # A fault in a thread is told of that thread, by itself.
+                yield when, pid, code, sent, (target, pid) if target == thread else (target,)
+
+    def _content(self, ring: int, pages: int) -> Iterator[tuple[int, bytes, int]]:
+        """The kind of each record in *ring*, the newest first; the bytes, and its place in them."""
+        size = pages * self._page
         head = ctypes.c_uint64.from_address(ring + _HEAD_OFFSET).value
         content = ctypes.string_at(ring + self._page, size)
         # The kernel writes towards lower addresses, so the newest record begins at the head.
@@ -120,31 +169,29 @@ class Senders:
             kind, _, length = _HEADER.unpack_from(content, at)
             if length < _HEADER.size or at + length > written:
                 return
-            if kind == _RECORD_SAMPLE:
-                pid, thread, when, _ = _SAMPLE.unpack_from(content, at + _HEADER.size)
-                raw = at + _HEADER.size + _SAMPLE.size
-                sent, code, target = _signal_of(content, raw)
-                # A fault in a thread is told of that thread, by itself.
-                yield when, pid, code, sent, (target, pid) if target == thread else (target,)
+            yield kind, content, at + _HEADER.size
             at += length
 
 
 def _signal_of(content: bytes, at: int) -> tuple[int, int, int]:
     (sig,) = struct.unpack_from("=i", content, at + 8)
     (code,) = struct.unpack_from("=i", content, at + 16)
-    (target,) = struct.unpack_from("=i", content, at + 36)
+    target, is_for_all = struct.unpack_from("=ii", content, at + 36)
+    if sig == _SIGXFSZ and code == 0 and not is_for_all:
+        # The kernel writes so when a file would become too large; kill(2) is for all threads.
+        code = _BY_KERNEL
     return sig, code, target
 
 
-def _attributes(event: int) -> bytes:
+def _attributes(kind: int, event: int, flags: int = 0) -> bytes:
     return _ATTR.pack(
-        _TYPE_TRACEPOINT,
+        kind,
         _ATTR_BYTES,
         event,
         1,
         _SAMPLE_TID | _SAMPLE_TIME | _SAMPLE_RAW,
         0,
-        _USE_CLOCK | _WRITE_BACKWARD,
+        _USE_CLOCK | _WRITE_BACKWARD | flags,
         0,
         0,
         0,

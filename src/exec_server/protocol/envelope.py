@@ -63,10 +63,15 @@ _SPACED_COLON = re.compile(rb"[ \t\r\n]:")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLANKS = b" \t\r\n"
 _CONTAINERS = (dict, list)
+_COLON, _BRACKET = ord(":"), ord("[")
 
 
 def decode(data: bytes | Cut, limits: Limits = DEFAULT_LIMITS) -> Message:
     """The message in *data*. Raises MalformedMessage for anything that is not exactly one."""
+    if type(data) is bytes and len(data) <= _BULK_BYTES:
+        request = _plain_request(data, limits)
+        if request is not None:
+            return request
     if type(data) is Cut:
         tree = _parse_around(data.head + data.tail, data.name, data.bulk, limits)
         if tree is not None:
@@ -82,6 +87,30 @@ def decode(data: bytes | Cut, limits: Limits = DEFAULT_LIMITS) -> Message:
     if type(tree) is not dict:
         raise MalformedMessage("expected a JSON object")
     return _classify(tree)
+
+
+def _plain_request(data: bytes, limits: Limits) -> Request | None:
+    """The request in *data* if it is of the usual form; None if it has to be looked at closely.
+
+    In the usual form there is no list, and all keys are those of the root and of its params.
+    """
+    if _BRACKET in data or len(data) >= 2 * limits.json_values or limits.json_depth < 3:
+        return None
+    try:
+        tree = _decode(data)
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+        return None
+    if type(tree) is not dict:
+        return None
+    params, number, method = tree.get("params"), tree.get("id"), tree.get("method")
+    keys = len(tree) + len(params) if type(params) is dict else len(tree)
+    # Every key has a colon, so equal counts prove that no key occurred twice, and that objects in
+    # the params have no keys: the message is no deeper than three levels.
+    if data.count(_COLON) != keys or type(method) is not str or "trace" in tree:
+        return None
+    if type(number) is not int or not 0 <= number <= _I64_MAX:
+        return None
+    return Request(number, method, params, None)
 
 
 def _parse(data: bytes, limits: Limits) -> Any:

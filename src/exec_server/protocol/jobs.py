@@ -42,6 +42,8 @@ class JobInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     output_bytes: int | UnsetType = UNSET
     # What it is called, if the start has said it.
     name: str | None = None
+    # How often its sandbox has refused something, if that is recorded.
+    denied: int | UnsetType = UNSET
     # How many look on besides the session itself; and the name of the one that drives, if that is
     # another one.
     viewers: int = 0

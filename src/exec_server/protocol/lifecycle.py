@@ -8,6 +8,7 @@ import msgspec
 
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.method import Event, Method, Nothing
+from exec_server.protocol.participants import Kind
 
 Taken = Annotated[int, msgspec.Meta(ge=0)]
 Counted = Annotated[int, msgspec.Meta(ge=1)]
@@ -89,6 +90,8 @@ class WhoamiResult(msgspec.Struct, rename="camel", omit_defaults=True):
     # The floors and quotas that it has, by name; what is absent restricts nothing.
     floors: dict[str, Any] = {}
     quotas: dict[str, Any] = {}
+    # "agent" if it cannot call itself a person in `process/watch` and `process/control`.
+    kind: Kind | None = None
 
 
 # Opens a session, or resumes one whose connection was lost. It is the first request.

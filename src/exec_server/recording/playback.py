@@ -21,6 +21,9 @@ class Playback:
         self._index = index
         # The time of the last event that is on the screen.
         self.time = 0.0
+        # Where the events begin that are not on the screen.
+        self.place = self.reader.start
+        self._next_place = self.reader.start
         header = self.reader.header
         self.engine: TerminalEngine = open_engine(header.columns, header.rows)
         self._events = self._read(self.reader.start)
@@ -31,11 +34,13 @@ class Playback:
         self.engine = open_engine(columns, rows)
         self.engine.feed(dump)
         self.time = place.time
+        self.place = place
         self._events = self._read(place)
         self._next = next(self._events, None)
 
     def _read(self, place: CastPlace) -> Generator[CastEvent, None, None]:
-        for event, _ in self.reader.events(place):
+        for event, after in self.reader.events(place):
+            self._next_place = after
             yield event
 
     def close(self) -> None:
@@ -60,6 +65,7 @@ class Playback:
             return None
         show(self.engine, event)
         self.time = event.time
+        self.place = self._next_place
         self._next = next(self._events, None)
         return event
 

@@ -96,6 +96,8 @@ class RecordedTerminal:
         self._lost = 0
         # Asked at the end; None if the status is unknown.
         self.exit_status: Callable[[], int | None] = lambda: None
+        # The file, once the thread has made it.
+        self.path: str | None = None
         # Used by the thread only.
         self._writer: CastWriter | None = None
         self._next_check = 0
@@ -158,6 +160,7 @@ class RecordedTerminal:
         files = self._recorder.files
         files.make_room()
         self._writer = CastWriter(files.new_path(name), header, secrets=secrets)
+        self.path = self._writer.path
         files.begun(self._writer.path)
 
     def _output(self, at: float, data: bytes) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from exec_server.recording.cast_format import OUTPUT, RESIZE, CastEvent
-from exec_server.terminal import Row, TerminalEngine, open_engine
+from exec_server.terminal import TerminalEngine, open_engine
 
 # A shorter pause is not one; a screen that is shown for less cannot be read by people.
 _PAUSE = 0.05
@@ -79,7 +79,7 @@ class ScreenText:
         for text in self._scrolled():
             if text not in known:
                 yield SeenText(self._time, 0, text)
-        shown = dict(_joined(self.engine.cells()))
+        shown = dict(_joined(self.engine.text_rows()))
         for row, text in shown.items():
             if text not in known:
                 yield SeenText(self._time, row, text)
@@ -128,16 +128,15 @@ def _slice_end(text: str, start: int, most: int, rows: int) -> int:
     return end
 
 
-def _joined(rows: list[Row]) -> Iterator[tuple[int, str]]:
+def _joined(rows: list[tuple[str, bool]]) -> Iterator[tuple[int, str]]:
     """The lines that have text, with their first rows; a line may go over several rows."""
     parts: list[str] = []
     first = 0
-    for number, row in enumerate(rows):
+    for number, (whole, is_wrapped) in enumerate(rows):
         if not parts:
             first = number
-        whole = "".join([span.text for span in row.spans])
-        parts.append(whole if row.is_wrapped else whole.rstrip())
-        if not row.is_wrapped:
+        parts.append(whole if is_wrapped else whole.rstrip())
+        if not is_wrapped:
             if text := "".join(parts):
                 yield first, text
             parts = []

@@ -30,6 +30,8 @@ _KEYFRAME_BYTES = 1 << 20
 # Rows above the screen in a keyframe.
 _KEYFRAME_HISTORY = 100
 _LENGTH_BYTES = 8
+# Lines that are written together.
+_WRITTEN_LINES = 4096
 _MOST_TIME = (1 << 32) - 1
 _MOST_ROW = (1 << 16) - 1
 
@@ -167,13 +169,8 @@ def open_index(path: str | os.PathLike[str]) -> TextIndex:
     """
     place = os.fspath(path) + INDEX_SUFFIX
     stat = os.stat(path)
-    with contextlib.suppress(OSError, ValueError), open(place, "rb") as file:
-        index = TextIndex(file)
-        parts = index.parts
-        wanted = (_FORMAT, stat.st_size, stat.st_mtime_ns)
-        if (parts.format, parts.cast_size, parts.cast_changed) == wanted:
-            return index
-        index.close()
+    if (found := made_index(path)) is not None:
+        return found
     with _new_file(place) as file:
         _build(CastReader(path), file, stat)
         index = TextIndex(file)
@@ -182,6 +179,22 @@ def open_index(path: str | os.PathLike[str]) -> TextIndex:
             if isinstance(file.name, str):
                 os.replace(file.name, place)
         return index
+
+
+def made_index(path: str | os.PathLike[str]) -> TextIndex | None:
+    """The index beside the recording at *path*, if there is one that fits. Raises OSError."""
+    stat = os.stat(path)
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open(os.fspath(path) + INDEX_SUFFIX, "rb") as file,
+    ):
+        index = TextIndex(file)
+        parts = index.parts
+        wanted = (_FORMAT, stat.st_size, stat.st_mtime_ns)
+        if (parts.format, parts.cast_size, parts.cast_changed) == wanted:
+            return index
+        index.close()
+    return None
 
 
 @contextlib.contextmanager
@@ -215,17 +228,27 @@ def _build(reader: CastReader, file: IO[bytes], stat: os.stat_result) -> None:
     times, rows = array("I"), array("H")
     dumps: list[_KeyFrame] = []
     is_ascii, size, duration = True, 0, 0.0
+    texts: list[str] = []
+
+    def write() -> int:
+        nonlocal is_ascii
+        lines = "".join([f"{text}\n" for text in texts]).encode("utf-8", "replace")
+        is_ascii = is_ascii and lines.isascii()
+        texts.clear()
+        return file.write(lines)
+
     for item in _walk(reader):
-        if isinstance(item, _KeyFrame):
-            dumps.append(item)
-        elif isinstance(item, float):
-            duration = item
-        else:
-            line = item.text.replace("\n", " ").encode("utf-8", "replace") + b"\n"
-            is_ascii = is_ascii and line.isascii()
-            size += file.write(line)
+        if isinstance(item, SeenText):
+            texts.append(item.text.replace("\n", " "))
             times.append(min(int(item.time * 1000), _MOST_TIME))
             rows.append(min(item.row, _MOST_ROW))
+            if len(texts) >= _WRITTEN_LINES:
+                size += write()
+        elif isinstance(item, _KeyFrame):
+            dumps.append(item)
+        else:
+            duration = item
+    size += write()
     place = size + file.write(times.tobytes()) + file.write(rows.tobytes())
     frames = []
     for dump in dumps:

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,7 +19,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_encode = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _MISSING = re.compile(r"^Object missing required field (`[^`]*`)(.*)")
 
 
@@ -44,7 +44,8 @@ class ErrorBody(NamedTuple):
 def decode_params(shape: type[T], params: Any) -> T:
     """Decode *params* as *shape*; raise InvalidParams that says what is wrong."""
     if shape is Nothing:
-        if is_unit(params):
+        # The usual case first; `is_unit` says what else counts as nothing.
+        if params == {} or is_unit(params):
             return NOTHING  # type: ignore[return-value]
         raise InvalidParams(f"invalid type: {type(params).__name__}, expected unit")
     try:
@@ -63,9 +64,8 @@ def decode_result(shape: type[T], result: Any) -> T:
         raise ProtocolError(f"an answer of the wrong shape: {exc}") from exc
 
 
-def encode(value: Any) -> bytes:
-    """Encode a result or parameters as JSON."""
-    return _encode(value)
+# Encodes a result or parameters as JSON.
+encode: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=encode_hook).encode
 
 
 def error_body(exc: BaseException, *, method: str) -> ErrorBody:

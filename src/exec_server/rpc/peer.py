@@ -256,7 +256,12 @@ class Peer:
             message = envelope.decode(data, self._limits)
             if type(message) is Request:
                 message.size = len(data)
-                self._on_request(message)
+                route = self._routes.get(message.method)
+                if route is not None and self._lanes is None and self._is_strict:
+                    # The usual request of a client that sends one after the other.
+                    self._is_busy = not self._run(message, route, None)
+                else:
+                    self._on_request(message, route)
             elif type(message) is Notification:
                 self._service.notification_received(message.method, message.params)
             else:
@@ -300,10 +305,9 @@ class Peer:
 
     # Answering.
 
-    def _on_request(self, request: Request) -> None:
+    def _on_request(self, request: Request, route: Route | None) -> None:
         if not self._is_strict:
             self._claim_id(request.id)
-        route = self._routes.get(request.method)
         if route is None:
             who = "stub" if self._is_strict else "client"
             error = MethodNotFound(f"exec-server {who} does not implement `{request.method}` yet")
@@ -392,7 +396,8 @@ class Peer:
             self._connection.resume_reading()
 
     def _answer(self, request: Request, result: Any) -> None:
-        self._open_ids.discard(request.id)
+        if not self._is_strict:
+            self._open_ids.discard(request.id)
         if type(result) is Encoded:
             head, tail = envelope.around_result(request.id)
             self._connection.send(head, *result.parts, tail)

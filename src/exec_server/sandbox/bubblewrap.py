@@ -30,6 +30,8 @@ SCRIPT_PATH = f"/proc/self/fd/{SCRIPT_FD}"
 # Files below /proc that root could write (its ids are the host's) and that affect the machine.
 _MACHINE_FILES = ("sys sysrq-trigger irq bus fs acpi scsi asound mtrr driver dynamic_debug").split()
 _ROOT = b"/"
+# bubblewrap makes these anew in each sandbox.
+_DEVICES, _SHARED_MEMORY = b"/dev", b"/dev/shm"
 
 
 def find(name: str) -> str | None:
@@ -46,17 +48,24 @@ def find(name: str) -> str | None:
     return None
 
 
-def arguments(plan: Plan, *, folder: Folder, sources: Mapping[bytes, int]) -> list[bytes]:
+def arguments(
+    plan: Plan,
+    *,
+    folder: Folder,
+    sources: Mapping[bytes, int],
+    memory_files: int | None = None,
+) -> list[bytes]:
     """All arguments before the command.
 
     *sources* has, by path, the numbers of the descriptors from which the steps are mounted; paths
-    that are not in it are mounted by their names. A guard checks both.
+    that are not in it are mounted by their names. A guard checks both. *memory_files* is the size
+    of /dev/shm.
     """
     return [
         *_namespaces(plan),
-        *_base(plan),
+        *_base(plan, memory_files),
         *_steps(plan, folder, sources),
-        *_system(plan, folder),
+        *_system(plan, folder, seals_devices=memory_files is not None),
     ]
 
 
@@ -84,14 +93,18 @@ def is_root_writable(plan: Plan) -> bool:
     return Show(_ROOT, is_writable=True) in plan.steps
 
 
-def _base(plan: Plan) -> Iterator[bytes]:
+def _base(plan: Plan, memory_files: int | None) -> Iterator[bytes]:
     if is_root_writable(plan):
         yield from (b"--bind", _ROOT, _ROOT)
     elif plan.shows_host:
         yield from (b"--ro-bind", _ROOT, _ROOT)
     else:
         yield from (b"--tmpfs", _ROOT)
-    yield from (b"--dev", b"/dev")
+    yield from (b"--dev", _DEVICES)
+    if memory_files is not None:
+        # A size of 0 would stand for any size.
+        size = b"%d" % max(memory_files, 1)
+        yield from (b"--perms", b"1777", b"--size", size, b"--tmpfs", _SHARED_MEMORY)
     for path, target in plan.links:
         yield from (b"--symlink", target, path)
 
@@ -124,7 +137,10 @@ def _hide(step: Hide, folder: Folder) -> Iterator[bytes]:
     yield from (b"--remount-ro", step.path)
 
 
-def _system(plan: Plan, folder: Folder) -> Iterator[bytes]:
+def _system(plan: Plan, folder: Folder, *, seals_devices: bool) -> Iterator[bytes]:
+    if seals_devices:
+        # It is in memory, too. The mounts in it stay as they are.
+        yield from (b"--remount-ro", _DEVICES)
     # No command may see, or hold, the locks of the sandboxes.
     if is_visible(plan, folder.path):
         yield from (b"--perms", b"0000", b"--tmpfs", folder.path, b"--remount-ro", folder.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -57,6 +57,10 @@ class FileSystemFacts:
         if os.lstat(directory).st_uid != os.geteuid():
             return False
         return not os.statvfs(directory).f_flag & os.ST_RDONLY
+
+    def make(self, make: Callable[[], object]) -> None:
+        """Have a missing file of our own made."""
+        make()
 
     def aliases(self, paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
         """Other paths of each of *paths*, or of something below, because of mounts of the host."""

@@ -37,6 +37,18 @@ def grant_file(env: Mapping[str, str] = os.environ) -> Path:
     return base / "exec-server" / _NAME
 
 
+def make_grant_file(path: Path) -> None:
+    """Make the file, with nothing allowed, unless it exists. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            file.write(_HEAD.encode())
+    except FileExistsError:
+        # Another server has made it just now.
+        return
+
+
 def load_grants(path: Path) -> Grants:
     """What was allowed. Raises ConfigurationError if the file cannot be used."""
     try:

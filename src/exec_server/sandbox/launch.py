@@ -66,6 +66,8 @@ class RequestedCommand(NamedTuple):
     # from before the command runs, and the one to which bubblewrap writes the pid of the first
     # process inside. Both stay open here.
     gate: tuple[int, int] | None = None
+    # How much its files in memory may take, in /dev/shm; None if that is not limited.
+    memory_files: int | None = None
 
 
 class ConfinedCommand(NamedTuple):
@@ -223,7 +225,7 @@ def _in_bubblewrap(
         added = FIRST_SOURCE_FD + len(fds)
         options = [
             *environment(command.env),
-            *arguments(plan, folder=folder, sources=sources),
+            *arguments(plan, folder=folder, sources=sources, memory_files=command.memory_files),
             b"--die-with-parent",
             *gate,
             # The keeper adds these two descriptors after all others.

@@ -2,9 +2,9 @@
 
 The code of the server runs outside of every sandbox. If it lies in a workspace, for example in the
 workspace's `.venv`, it is read-only there all the same, and so is what `keep` names, and the file
-of what this user has allowed for good, which widens sandboxes. Secrets, such
-as files with tokens or keys and the socket that the server listens on, are registered with `hide`
-when the server starts.
+of what this user has allowed for good, which widens sandboxes. That file is made, empty, before a
+sandbox that could make it. Secrets, such as files with tokens or keys and the socket that the
+server listens on, are registered with `hide` when the server starts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
-from exec_server.sandbox.grant_file import grant_file
+from exec_server.sandbox.grant_file import grant_file, make_grant_file
 
 # Directories that an interpreter shares with the rest of the system; only its own parts of them are
 # protected.
@@ -61,6 +61,15 @@ def protected() -> tuple[bytes, ...]:
     """The paths that no sandbox may change, free of symbolic links."""
     kept = {os.path.realpath(os.fsencode(path)) for files in _kept for path in files()}
     return (*_own_code(), *sorted(kept))
+
+
+def trusted() -> tuple[tuple[bytes, Callable[[], object]], ...]:
+    """Files that programs outside of sandboxes trust, and that may be missing.
+
+    Each has the function that makes it, without content. It raises OSError.
+    """
+    path = grant_file()
+    return ((os.fsencode(path), functools.partial(make_grant_file, path)),)
 
 
 def _existing(path: str) -> tuple[str, ...]:

@@ -7,6 +7,9 @@ that uses the placeholder holds a shared lock on the marker; one that gets an ex
 remove both. The keeper holds the locks of its children. A lock ends with its holder, and then the
 next server removes what is left.
 
+Markers are private to a user. A sandbox of another user that relies on a placeholder holds a shared
+lock on the placeholder itself, and as long as there is one its maker leaves it there.
+
 The keeper loads this file by its path, so it imports the standard library only.
 """
 
@@ -75,14 +78,19 @@ class Folder:
 
         A path that exists stays as it is; if it is the placeholder of another sandbox, it is held
         as well. The result has, for each placeholder, the descriptor that holds the lock and the
-        path of the marker; the caller gives both to `release`. On OSError nothing is held.
+        path of the marker, which is empty if another user has made the placeholder; the caller
+        gives both to `release`. On OSError nothing is held.
         """
         held: list[tuple[int, bytes]] = []
         try:
             for path, is_directory in names:
                 marker = self._marker(path)
                 if _is_no_placeholder(path, marker):
-                    continue
+                    fd = _lock_foreign(path)
+                    if fd is not None:
+                        held.append((fd, b""))
+                    if fd is not None or os.path.lexists(path):
+                        continue
                 fd = _lock_shared(marker)
                 held.append((fd, marker))
                 _make(fd, path, is_directory=is_directory)
@@ -131,13 +139,15 @@ def default_folder() -> bytes:
 def release(fd: int, marker: bytes) -> None:
     """Give up a lock; remove its placeholder if that was the last lock."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if marker:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # A marker that was deleted has been released already, together with its placeholder.
-        if os.fstat(fd).st_nlink:
+        if marker and os.fstat(fd).st_nlink:
             _remove_placeholder(fd)
             os.unlink(marker)
     except OSError:
-        # Another process holds the lock, or the placeholder cannot be removed any more.
+        # Another process holds the lock, on the marker or, of another user, on the placeholder; or
+        # that cannot be removed any more.
         pass
     finally:
         # A process that was forked just now may have a copy of the descriptor.
@@ -164,6 +174,38 @@ def _lock_shared(marker: bytes) -> int:
         time.sleep(0.001)
 
 
+def _lock_foreign(path: bytes) -> int | None:
+    """Hold what may be the placeholder of another user's sandbox; None if it is none, or gone."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if not _may_be_foreign(os.lstat(path)):
+                return None
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            # It is gone, or a file that is not a placeholder, because those can be read.
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), os.lstat(path)):
+                return fd
+        except (BlockingIOError, FileNotFoundError):
+            # It is being removed.
+            time.sleep(0.001)
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def _may_be_foreign(found: os.stat_result) -> bool:
+    # Of its own placeholders this user has markers. A directory need not be empty: to hold one that
+    # is no placeholder does no harm.
+    is_empty_file = stat.S_ISREG(found.st_mode) and not found.st_size
+    return found.st_uid != os.geteuid() and (stat.S_ISDIR(found.st_mode) or is_empty_file)
+
+
 def _make(fd: int, path: bytes, *, is_directory: bool) -> None:
     """Make *path*, unless another holder has made it, and note in the marker what it is."""
     parent, name = _open_parent(path), os.path.basename(path)
@@ -184,7 +226,10 @@ def _make(fd: int, path: bytes, *, is_directory: bool) -> None:
 
 
 def _remove_placeholder(fd: int) -> None:
-    """Remove what the marker names, if it is still ours and as empty as it was made."""
+    """Remove what the marker names, if it is still ours and as empty as it was made.
+
+    Raises BlockingIOError if a sandbox of another user relies on it.
+    """
     path, _, number = os.pread(fd, _MARKER_BYTES, 0).partition(b"\0")
     if not path:
         return
@@ -198,14 +243,36 @@ def _remove_placeholder(fd: int) -> None:
         if not _is_ours(found, number, since=os.fstat(fd).st_mtime_ns):
             return
         if stat.S_ISDIR(found.st_mode):
-            os.rmdir(name, dir_fd=parent)
+            with _alone(name, parent):
+                os.rmdir(name, dir_fd=parent)
         elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
-            os.unlink(name, dir_fd=parent)
+            with _alone(name, parent):
+                os.unlink(name, dir_fd=parent)
+    except BlockingIOError:
+        raise
     except OSError:
         # It is gone, or no longer empty: then it is not ours any more.
         pass
     finally:
         os.close(parent)
+
+
+class _alone:
+    """While no sandbox of another user relies on the placeholder *name*, and none begins to."""
+
+    def __init__(self, name: bytes, parent: int) -> None:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._fd = os.open(name, flags, dir_fd=parent)
+
+    def __enter__(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
 
 
 def _open_parent(path: bytes) -> int:

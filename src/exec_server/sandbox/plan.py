@@ -71,6 +71,7 @@ def _planned(
     if policy.protects_metadata:
         places.protect_metadata()
     places.allow_reads(extra_reads)
+    places.make_trusted(own_places.trusted())
     own = places.keep_own((*own_places.protected(), *read_only), own_places.hidden())
     own = places.follow_aliases(own)
     return _mounted(policy, places, facts, own)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from exec_server.sandbox import globs, protected_names
 from exec_server.sandbox.file_system_facts import FileSystemFacts, Located, Locator, join, parent
 from exec_server.sandbox.model import Access, Glob, Hide, Rule, Unenforceable, depth
 from exec_server.sandbox.policy import is_within
+
+# Errors that a sandboxed command, with no more rights than ours, would meet, too.
+_COMMAND_FAILS_TOO = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _READ_ONLY, _DENIED, _WRITABLE = "read-only", "deny-read", "writable"
 
@@ -71,6 +75,26 @@ class ResolvedRules:
             if self.located[root].is_directory:
                 for name in protected_names.NAMES:
                     self._protect(root, name)
+
+    def make_trusted(self, files: Iterable[tuple[bytes, Callable[[], object]]]) -> None:
+        """Have files made that the command could make; they are kept unchanged like others.
+
+        A link that leads to one must not be changed either.
+        """
+        for path, make in files:
+            located = self._locator.locate(path)
+            if not located.exists and self.holding(located.path) is Access.WRITE:
+                try:
+                    self._facts.make(make)
+                except OSError as exc:
+                    if exc.errno not in _COMMAND_FAILS_TOO:
+                        raise _unknown(_READ_ONLY, path, exc) from exc
+                self._locator = Locator(self._facts)
+            folder = parent(parent(path))
+            for link, _ in self._locator.locate(path).links:
+                # What is above the folder of settings belongs to the machine.
+                if is_within(link, folder) and self.holding(link) is Access.WRITE:
+                    raise _crossing(_READ_ONLY, path, link)
 
     def keep_own(self, protected: Iterable[bytes], hidden: Iterable[bytes]) -> tuple[bytes, ...]:
         """Keep the server's own places unchanged or hidden, whatever the rules say about them.

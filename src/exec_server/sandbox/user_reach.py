@@ -1,7 +1,8 @@
-"""A plan for another Unix user: what this user cannot reach anyway is not hidden again.
+"""A plan for another Unix user: what this user cannot reach anyway is not closed again.
 
-The server's own secrets are hidden in every sandbox. bubblewrap, which runs as the user, cannot
-mount anything below a directory that the user cannot enter; there the permissions hide it.
+The server's own files are hidden or read-only in every sandbox, and the directories above them
+cannot be renamed. bubblewrap, which runs as the user, cannot mount anything below a directory that
+the user cannot enter; there the permissions do the same.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ import stat
 
 from msgspec import structs
 
+from exec_server.sandbox import own_places
 from exec_server.sandbox.file_system_facts import parent
 from exec_server.sandbox.model import Plan
 
 
 def for_user(plan: Plan, uid: int, groups: tuple[int, ...]) -> Plan:
-    """*plan* without the steps that hide secrets where the user cannot go."""
-    unreached = {path for path in plan.own_secrets if not _reaches(parent(path), uid, groups)}
+    """*plan* without the steps that close our own files where the user cannot go."""
+    own = (*plan.own_secrets, *own_places.protected())
+    places = {parent(path) for path in (*own, *plan.anchors)}
+    unreached = {place for place in places if not _reaches(place, uid, groups)}
     if not unreached:
         return plan
+    dropped = {path for path in own if parent(path) in unreached}
     return structs.replace(
         plan,
-        steps=tuple(step for step in plan.steps if step.path not in unreached),
-        own_secrets=tuple(path for path in plan.own_secrets if path not in unreached),
+        steps=tuple(step for step in plan.steps if step.path not in dropped),
+        own_secrets=tuple(path for path in plan.own_secrets if path not in dropped),
+        anchors=tuple(path for path in plan.anchors if parent(path) not in unreached),
     )
 
 

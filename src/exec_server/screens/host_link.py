@@ -43,7 +43,7 @@ class HostStarter(Protocol):
 class HostReceiver(Protocol):
     """What a link tells."""
 
-    def replied(self, model: int, data: bytes) -> None: ...
+    def replied(self, reply: messages.Reply) -> None: ...
 
     def checkpointed(self, checkpoint: messages.Checkpoint) -> None: ...
 
@@ -186,7 +186,7 @@ class HostLink:
         if isinstance(message, messages.AnswerPart):
             self._take_part(message)
         elif isinstance(message, messages.Reply):
-            self._receiver.replied(message.model, message.data)
+            self._receiver.replied(message)
         elif isinstance(message, messages.Checkpoint):
             self._receiver.checkpointed(message)
         elif not self._ready.done():
@@ -253,7 +253,7 @@ class HostLost(InternalError):
 class _Silent:
     """Receives nothing any more."""
 
-    def replied(self, model: int, data: bytes) -> None: ...
+    def replied(self, reply: messages.Reply) -> None: ...
 
     def checkpointed(self, checkpoint: messages.Checkpoint) -> None: ...
 

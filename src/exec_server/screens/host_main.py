@@ -24,8 +24,11 @@ from exec_server.screens.host_messages import PACKET_BYTES, PART_BYTES
 from exec_server.screens.screen_model import ScreenModel
 from exec_server.terminal import engine_name
 
-# A dump is taken when so much was fed since the last one, and nothing else is to do.
-_CHECKPOINT_BYTES = 256 * 1024
+# A dump takes some milliseconds, as long as the model of a megabyte of output. So it is taken when
+# so much was fed since the last one, in a pause of this length.
+_CHECKPOINT_BYTES, _PAUSE_SECONDS = 256 * 1024, 0.05
+# A program that never pauses gets one after so much; the journal of a durable job keeps more.
+_BUSY_CHECKPOINT_BYTES = 8 << 20
 _MAX_CHECKPOINT_BYTES = PART_BYTES
 # `select` takes no longer times than some hundred years.
 _MAX_SELECT_SECONDS = 3600.0
@@ -50,20 +53,26 @@ class ScreenHost:
     def run(self) -> None:
         self._send(messages.Ready(engine_name() or "none"))
         while True:
-            if not self._is_readable(0):
-                self._checkpoint()
-                if not self._is_readable(self._timeout()):
-                    self._expire()
-                    continue
-            packet = self._sock.recv(PACKET_BYTES)
+            try:
+                packet = self._sock.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                self._rest()
+                continue
             if not packet:
                 return
             message = messages.decode_to_host(packet)
             with self._failing_alone(message.model):
                 self._take(message)
 
-    def _is_readable(self, timeout: float | None) -> bool:
-        return bool(select.select([self._sock], [], [], timeout)[0])
+    def _rest(self) -> None:
+        """Wait for the next packet, and do what is to be done meanwhile."""
+        timeout = self._timeout()
+        if self._fed:
+            timeout = _PAUSE_SECONDS if timeout is None else min(timeout, _PAUSE_SECONDS)
+        if not select.select([self._sock], [], [], timeout)[0]:
+            self._expire()
+            if timeout == _PAUSE_SECONDS:
+                self._checkpoint()
 
     @contextmanager
     def _failing_alone(self, number: int) -> Iterator[None]:
@@ -101,6 +110,8 @@ class ScreenHost:
             held, model.held = model.held, b""
             model.feed(message.seq, held + message.data, now)
             self._fed.add(message.model)
+            if self._unsaved(message.model, model) >= _BUSY_CHECKPOINT_BYTES:
+                self._save(message.model, model)
         elif isinstance(message, messages.Size):
             model.resize(message.columns, message.rows, message.resizes)
         elif isinstance(message, messages.Miss):
@@ -131,7 +142,7 @@ class ScreenHost:
 
     def _reply(self, number: int, data: bytes) -> None:
         if not self._is_replay:
-            self._send(messages.Reply(number, data))
+            self._send(messages.Reply(number, self._models[number].seq, data))
 
     def _ask(self, message: messages.Question, model: ScreenModel | None, now: float) -> None:
         try:
@@ -186,14 +197,18 @@ class ScreenHost:
         while self._fed:
             number = self._fed.pop()
             model = self._models[number]
-            if model.fed_bytes - self._checkpointed.get(number, 0) < _CHECKPOINT_BYTES:
+            if self._unsaved(number, model) < _CHECKPOINT_BYTES:
                 continue
-            self._checkpointed[number] = model.fed_bytes
             with self._failing_alone(number):
                 self._save(number, model)
             return
 
+    def _unsaved(self, number: int, model: ScreenModel) -> int:
+        """The bytes that it was fed with since its last checkpoint."""
+        return model.fed_bytes - self._checkpointed.get(number, 0)
+
     def _save(self, number: int, model: ScreenModel) -> None:
+        self._checkpointed[number] = model.fed_bytes
         dump = model.engine.dump(history=200)
         if len(dump) > _MAX_CHECKPOINT_BYTES:
             dump = model.engine.dump()

@@ -82,9 +82,10 @@ class AnswerPart(msgspec.Struct, array_like=True, tag="part"):
 
 
 class Reply(msgspec.Struct, array_like=True, tag="reply"):
-    """What the terminal answers to a query of its program."""
+    """What the terminal answers to a query of its program, in the output with this number."""
 
     model: int
+    seq: int
     data: bytes
 
 

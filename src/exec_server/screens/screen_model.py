@@ -82,6 +82,10 @@ class ScreenModel:
             self.commands.printed(piece)
             if mark is not None:
                 self.commands.marked(mark, self.version)
+        early = self._baselines.get(self.version)
+        if early is not None:
+            # A wait has ended in the middle of this output; the version means all of it.
+            self._set_baseline(early)
         self._check_waits(now)
 
     def missed(self, seq: int) -> None:
@@ -197,6 +201,8 @@ class ScreenModel:
         self.engine.forget(baseline.top)
         baseline.top = self.engine.mark(0)
         baseline.is_alternate, baseline.lines = self.engine.is_alternate, self._lines()
+        if baseline.version == self.version:
+            baseline.prompts = self.commands.prompts
 
     def _all_baselines(self) -> list[Baseline]:
         waited = [wait.baseline for wait in self.waits if wait.baseline is not None]

@@ -8,10 +8,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from exec_server.process.child import Child
+from exec_server.process.durable.stored_screen import StoredScreen
 from exec_server.protocol.process import Stream
 from exec_server.screens import host_messages as messages
 from exec_server.screens.host_link import HostLink
 from exec_server.screens.host_messages import PART_BYTES
+
+# Output that comes this soon after the last packet waits for more, unless a wait needs it.
+_BATCH_SECONDS = 0.001
 
 
 class ScreenDump(NamedTuple):
@@ -49,10 +53,23 @@ class ScreenTap:
         self._sizes_sent = 0
         # Queries up to this number were not for the model, or it has answered them.
         self._replayed = 0 if answers_all else child.log.next_seq - 1
-        self._checkpoint: messages.Checkpoint | None = None
+        # The last dump that the host has left here.
+        self.checkpoint: messages.Checkpoint | None = None
+        self._stored = stored = child.stored_screen
+        if stored is not None:
+            self._replayed = max(self._replayed, stored.answered)
+            self.checkpoint = self._needed_checkpoint(stored)
         self._exit: int | None = None
         self._is_exit_sent = False
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
+        # How many waits need each output at once.
+        self.waits = 0
+        # Output that follows other output very soon is collected.
+        self._loop = asyncio.get_running_loop()
+        self._batch: list[bytes] = []
+        self._batch_seq = self._batch_bytes = 0
+        self._sent_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         if child.state != "running":
             self._exit = child.log.next_seq - 1
 
@@ -61,14 +78,37 @@ class ScreenTap:
     def output(self, seq: int, stream: Stream, data: bytes) -> None:
         link = self._link
         if link is None or not link.has_room:
+            # It is in the log.
+            self._batch.clear()
             return
+        before = self._batch_seq if self._batch else self._cursor
         has_size = self._sizes_sent == self.child.sizes_dropped + len(self.child.sizes)
-        is_next = seq == self._cursor + 1 and has_size
-        if is_next and len(data) <= PART_BYTES:
-            self._cursor = seq
-            link.send(messages.Feed(self.number, seq, data))
-        else:
+        if seq != before + 1 or not has_size or len(data) > PART_BYTES:
             self.pump()
+            return
+        if self._batch and self._batch_bytes + len(data) > PART_BYTES:
+            self._send_batch(link)
+        if not self._batch:
+            self._batch_bytes = 0
+        self._batch.append(data)
+        self._batch_seq = seq
+        self._batch_bytes += len(data)
+        if self.waits or self._loop.time() - self._sent_at > _BATCH_SECONDS:
+            self._send_batch(link)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(_BATCH_SECONDS, self._send_late)
+
+    def _send_late(self) -> None:
+        self._timer = None
+        self.pump()
+
+    def _send_batch(self, link: HostLink) -> None:
+        if self._batch and link.has_room and self._batch_seq > self._cursor:
+            data = self._batch[0] if len(self._batch) == 1 else b"".join(self._batch)
+            self._cursor = self._batch_seq
+            self._sent_at = self._loop.time()
+            link.send(messages.Feed(self.number, self._cursor, data))
+        self._batch.clear()
 
     def resized(self, rows: int, cols: int) -> None:
         self.pump()
@@ -82,6 +122,8 @@ class ScreenTap:
 
     def closed(self) -> None:
         self.pump()
+        if self._timer is not None:
+            self._timer.cancel()
         self._on_closed()
 
     # The model.
@@ -89,8 +131,9 @@ class ScreenTap:
     def open(self, link: HostLink) -> None:
         """Make the model on a host, and feed it with what is known."""
         self._link = link
+        self._batch.clear()
         self.rebuilt += 1
-        checkpoint = self._checkpoint
+        checkpoint = self.checkpoint
         self._replayed = max(self._replayed, self._cursor)
         self._cursor = 0 if checkpoint is None else checkpoint.seq
         self._is_exit_sent = False
@@ -116,6 +159,8 @@ class ScreenTap:
     def pump(self) -> None:
         """Send what the host has not got, while it has room."""
         link = self._link
+        if link is not None:
+            self._send_batch(link)
         while link is not None and link.has_room and self._step(link):
             pass
         self._settle()
@@ -187,14 +232,26 @@ class ScreenTap:
         self._behind = []
 
     def checkpointed(self, checkpoint: messages.Checkpoint) -> None:
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
+        if self._stored is not None:
+            total = self.child.log.total_bytes
+            self._stored.add_checkpoint(checkpoint.seq, checkpoint.dump, total)
 
-    def replied(self, data: bytes) -> None:
+    def _needed_checkpoint(self, stored: StoredScreen) -> messages.Checkpoint | None:
+        """The checkpoint of an earlier server, if the output before it is not retained."""
+        if self.child.log.after(0, max_bytes=1).dropped_bytes is None:
+            return None
+        found = stored.checkpoint()
+        return None if found is None else messages.Checkpoint(self.number, *found)
+
+    def replied(self, reply: messages.Reply) -> None:
         """The model answers a query: type the answer."""
         child = self.child
         if child.state != "running" or child.stdin is None or child.stdin.is_closing:
             return
-        accepted = child.accept_input(data, f"screen-{uuid.uuid4()}")
+        if self._stored is not None:
+            self._stored.answered = reply.seq
+        accepted = child.accept_input(reply.data, f"screen-{uuid.uuid4()}")
         if accepted is not None:
             accepted.add_done_callback(_ignore)
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import msgspec
 
 from exec_server.access.principal import Scope, known_scopes
+from exec_server.defaults import DEFAULT_CLOCK_SKEW
 from exec_server.errors import ConfigurationError
 from exec_server.server.principals.admission import NotAdmitted, SignedSubject
 from exec_server.server.secret_files import absolute, read_secret, trim
@@ -21,7 +22,6 @@ from exec_server.server.secret_files import absolute, read_secret, trim
 AuthMode = Literal["capability-token", "signed-bearer-token"]
 
 # The reference's default of --ws-max-clock-skew-seconds.
-DEFAULT_CLOCK_SKEW = 30
 # A key for HMAC-SHA-256 should be as long as its digest.
 MIN_SECRET_BYTES = 32
 
@@ -139,7 +139,8 @@ class SignedBearerToken(_BearerAuthenticator):
     def subject(self, authorization: str | None) -> SignedSubject:
         """Whom an accepted token is about, and the scopes that it leaves."""
         claims = _signed_claims(bearer_token(authorization), self._secret)
-        return SignedSubject(None if claims.sub is None else str(claims.sub), claims.scopes)
+        subject = None if claims.sub is None else str(claims.sub)
+        return SignedSubject(subject, claims.scopes, claims.kind == "agent")
 
     def _settings(self) -> tuple[object, ...]:
         return self._secret, self._issuer, self._audience, self._skew
@@ -203,6 +204,8 @@ class _BearerClaims(msgspec.Struct):
     may: str | list[str] | None = None
     # The same in OAuth 2.0. Others use it for scopes of their own, so it counts if it has ours.
     scope: Any = None
+    # Ours: "agent" if the bearer must not call itself a person.
+    kind: Any = None
 
     @property
     def audiences(self) -> list[str]:

@@ -24,6 +24,8 @@ from exec_server.sandbox.user_reach import for_user
 from exec_server.server.file_helpers import FilesOwner, Running, not_started
 
 _ROOT = b"/"
+# How many seconds the reason of an early end is waited for.
+_LAST_WORDS = 2.0
 
 
 class FileAgents:
@@ -53,10 +55,10 @@ class FileAgents:
         except BaseException as exc:
             os.close(stdin)
             os.close(stdout)
-            running.discard()
-            if isinstance(exc, OSError):
-                raise InternalError("the process for the request ended at once") from exc
-            raise
+            if not isinstance(exc, OSError):
+                running.discard()
+                raise
+            raise InternalError(await _last_words(running)) from exc
         return StartedAgent(stdin, stdout, running)
 
     async def _confined(
@@ -74,6 +76,17 @@ class FileAgents:
         launch = _launch(confined.program, confined.argv, confined.env)
         fence = confined.fence if account is None else account.around(confined.fence)
         return launch._replace(fence=fence, fds=confined.fds)
+
+
+async def _last_words(running: Running) -> str:
+    """Why a process has not read its request; for example, its sandbox cannot be enforced here."""
+    try:
+        async with asyncio.timeout(_LAST_WORDS):
+            return await running.ended
+    except TimeoutError:
+        return "the process for the request ended at once"
+    finally:
+        running.discard()
 
 
 def _confine(

@@ -46,6 +46,8 @@ def _described(session: Session, child: Child, *, tells_owner: bool) -> jobs.Job
         end=child.end or UNSET,
         usage=child.usage or UNSET,
     )
+    if child.denials is not None:
+        info.denied = child.denials.total
     if child.guard is not None:
         info.viewers, info.driver = child.guard.viewers, child.guard.other_driver
     return info

@@ -16,7 +16,8 @@ write a configuration.
     door.py             the ssh server
     door_connection.py  what asyncssh's connection need not do
     door_channel.py     what asyncssh's channel does not know
-    door_session.py     a session: command, shell, terminal, attached process
+    door_session.py     a session: command, shell, terminal
+    attached_session.py a session that takes part in a process that runs already
     remote_commands.py  the words, variables and directory of a command
     stty_modes.py       modes of a terminal as words of stty
     forwarding.py       ports and Unix sockets

@@ -11,6 +11,7 @@ from typing import Any
 import asyncssh
 from asyncssh.stream import SSHTCPStreamSession, SSHUNIXStreamSession
 
+from exec_server.ssh_door.attached_session import AttachedSession
 from exec_server.ssh_door.door_channel import DoorChannel, make_channel
 from exec_server.ssh_door.door_connection import quicken
 from exec_server.ssh_door.door_session import DoorSession
@@ -84,7 +85,8 @@ class _Door(asyncssh.SSHServer):
         return False
 
     def session_requested(self) -> tuple[DoorChannel, DoorSession]:
-        return make_channel(self._connection), DoorSession(self._target, self._begin)
+        kind = DoorSession if self._target.attach is None else AttachedSession
+        return make_channel(self._connection), kind(self._target, self._begin)
 
     def _begin(self, running: Coroutine[Any, Any, None]) -> None:
         task = self._tasks.create_task(running)

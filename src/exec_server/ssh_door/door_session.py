@@ -1,4 +1,4 @@
-"""One session channel: a command, a shell, a terminal, sftp, or a process that runs already."""
+"""One session channel: a command, a shell, a terminal, or sftp."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import re
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from asyncssh import SSHReader, SSHWriter
@@ -18,6 +19,11 @@ from asyncssh.sftp import run_sftp_server
 from asyncssh.stream import SSHServerStreamSession
 
 from exec_server.client.client import ExecServerClient
+from exec_server.client.process.framed_input import (
+    NO_HELPER_WORDS,
+    can_end_input,
+    start_with_input,
+)
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import (
     ExecServerError,
@@ -29,7 +35,7 @@ from exec_server.errors import (
 from exec_server.ssh_door.remote_commands import home_directory, safe_variables, shell_words
 from exec_server.ssh_door.sftp_server import RemoteSftp
 from exec_server.ssh_door.stty_modes import with_modes
-from exec_server.ssh_door.target import INPUT_BYTES, DoorTarget
+from exec_server.ssh_door.target import INPUT_BYTES, DoorProcess, DoorTarget
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +59,7 @@ class DoorSession(SSHServerStreamSession[bytes]):
         super().__init__(self._no_handler)
         self._target = target
         self._begin = begin
-        self._process: RemoteProcess | None = None
+        self._process: DoorProcess | None = None
         self._gone = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._size: tuple[int, int] | None = None
@@ -62,7 +68,7 @@ class DoorSession(SSHServerStreamSession[bytes]):
     # What asyncssh asks.
 
     def subsystem_requested(self, subsystem: str) -> bool:
-        return subsystem == "sftp" and self._target.attach is None
+        return subsystem == "sftp"
 
     def session_started(self) -> None:
         channel = self._channel
@@ -105,21 +111,8 @@ class DoorSession(SSHServerStreamSession[bytes]):
     async def _run(
         self, stdin: SSHReader[bytes], stdout: SSHWriter[bytes], stderr: SSHWriter[bytes]
     ) -> None:
-        command = self._channel.get_command()
         try:
-            if self._channel.get_subsystem() is not None:
-                await run_sftp_server(await self._files(), stdin, stdout, _SFTP_VERSION)
-                return
-            if command is not None and _OLD_SCP.match(command) and self._target.attach is None:
-                done = run_scp_server(await self._files(), command, stdin, stdout, stderr)
-                if done is not None:
-                    await done
-                return
-            process = self._process = await self._open(command)
-            try:
-                await self._follow(process, stdin, stdout, stderr)
-            finally:
-                await self._leave(process)
+            await self._work(stdin, stdout, stderr)
         except ExecServerError as exc:
             self._fail(stderr, str(exc))
         except Exception as exc:
@@ -129,6 +122,27 @@ class DoorSession(SSHServerStreamSession[bytes]):
         finally:
             for task in self._calls:
                 task.cancel()
+
+    async def _work(
+        self, stdin: SSHReader[bytes], stdout: SSHWriter[bytes], stderr: SSHWriter[bytes]
+    ) -> None:
+        command = self._channel.get_command()
+        if self._channel.get_subsystem() is not None:
+            await run_sftp_server(await self._files(), stdin, stdout, _SFTP_VERSION)
+            return
+        if command is not None and _OLD_SCP.match(command):
+            done = run_scp_server(await self._files(), command, stdin, stdout, stderr)
+            if done is not None:
+                await done
+            return
+        client = await self._target.client()
+        process = self._process = await self._start(client, command)
+        if not process.is_terminal and not await can_end_input(client, process):
+            stderr.write(f"exec-server: {NO_HELPER_WORDS}\n".encode())
+        try:
+            await self._follow(process, self._feed(process, stdin), stdout, stderr)
+        finally:
+            await self._leave(process)
 
     async def _files(self) -> RemoteSftp:
         files = RemoteSftp(self._channel, self._target)
@@ -143,14 +157,6 @@ class DoorSession(SSHServerStreamSession[bytes]):
             stderr.write(f"exec-server: {text}{end}".encode())
             self._channel.exit(_DOOR_FAILED)
 
-    async def _open(self, command: str | None) -> RemoteProcess:
-        if self._target.attach is not None:
-            process = await self._target.attach()
-            if self._channel.get_terminal_type() is not None and process.is_terminal:
-                self._call(self._redraw(process))
-            return process
-        return await self._start(await self._target.client(), command)
-
     async def _start(self, client: ExecServerClient, command: str | None) -> RemoteProcess:
         channel = self._channel
         terminal = channel.get_terminal_type()
@@ -161,21 +167,22 @@ class DoorSession(SSHServerStreamSession[bytes]):
         env["SSH_CLIENT"] = "127.0.0.1 0 0"
         words: dict[str, Any] = {"env": env, "ensure": True, "on_gap": "skip"}
         if terminal is None:
-            words["stdin"] = True
+            starting = partial(start_with_input, client, argv)
         else:
             columns, rows = channel.get_terminal_size()[:2]
             env["TERM"] = terminal or "dumb"
             argv = with_modes(argv, channel.get_terminal_modes())
+            starting = partial(client.start, argv)
             words.update(tty=True, rows=rows or 24, cols=columns or 80)
             # A person's terminal outlives the server, if the server can do that.
             words["durable"] = await client.offers("processDurable")
         home = await home_directory(client)
         try:
-            process = await client.start(argv, cwd=home, **words)
+            process = await starting(cwd=home, **words)
         except RpcError:
             if home is None or await client.fs.exists(home):
                 raise
-            process = await client.start(argv, **words)
+            process = await starting(**words)
         if terminal is not None and channel.get_terminal_size()[:2] != (columns, rows):
             self._size = rows, columns
             self._call(self._resize(process))
@@ -183,15 +190,15 @@ class DoorSession(SSHServerStreamSession[bytes]):
 
     async def _follow(
         self,
-        process: RemoteProcess,
-        stdin: SSHReader[bytes],
+        process: DoorProcess,
+        feeding: Coroutine[Any, Any, None],
         stdout: SSHWriter[bytes],
         stderr: SSHWriter[bytes],
     ) -> None:
         """Pass everything on until the process has closed or the client has left."""
         async with contextlib.AsyncExitStack() as stack:
             tasks = {
-                "in": asyncio.create_task(self._feed(process, stdin)),
+                "in": asyncio.create_task(feeding),
                 "out": asyncio.create_task(self._copy(process, stdout, stderr)),
                 "gone": asyncio.create_task(self._left()),
             }
@@ -218,15 +225,12 @@ class DoorSession(SSHServerStreamSession[bytes]):
                 except StdinClosed:
                     # What follows is dropped, so that the client can go on to its end of input.
                     takes_input = False
-        if self._target.attach is not None:
-            # A process that ran before has its input from others as well, and runs on.
-            return
         if takes_input and not self._gone.is_set():
             with contextlib.suppress(StdinClosed, MethodNotFound):
                 await process.close_stdin()
 
     async def _copy(
-        self, process: RemoteProcess, stdout: SSHWriter[bytes], stderr: SSHWriter[bytes]
+        self, process: DoorProcess, stdout: SSHWriter[bytes], stderr: SSHWriter[bytes]
     ) -> None:
         async for chunk in process:
             if self._is_refused and chunk.stream != "stderr":
@@ -241,7 +245,7 @@ class DoorSession(SSHServerStreamSession[bytes]):
                 await self._left()
                 return
 
-    async def _break_pipe(self, process: RemoteProcess) -> None:
+    async def _break_pipe(self, process: DoorProcess) -> None:
         """As if the process had written to a pipe without a reader."""
         try:
             await process.send_signal(signal.SIGPIPE)
@@ -252,10 +256,10 @@ class DoorSession(SSHServerStreamSession[bytes]):
     async def _left(self) -> None:
         await self._gone.wait()
 
-    async def _ended(self, process: RemoteProcess) -> None:
+    async def _ended(self, process: DoorProcess) -> None:
         await process.wait()
 
-    async def _tell_end(self, process: RemoteProcess) -> None:
+    async def _tell_end(self, process: DoorProcess) -> None:
         status = await process.wait()
         if self._gone.is_set():
             return
@@ -267,10 +271,7 @@ class DoorSession(SSHServerStreamSession[bytes]):
                 self._channel.exit_with_signal(name)
 
     async def _leave(self, process: RemoteProcess) -> None:
-        """The client is done with the process; what runs still is ended, unless it was attached."""
-        if self._target.attach is not None:
-            process.leave_running()
-            return
+        """The client is done with the process; what runs still is ended."""
         if process.returncode is None and process.lost is None:
             with contextlib.suppress(ExecServerError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL):
@@ -298,18 +299,11 @@ class DoorSession(SSHServerStreamSession[bytes]):
 
     # Terminals.
 
-    async def _resize(self, process: RemoteProcess) -> None:
+    async def _resize(self, process: DoorProcess) -> None:
         while (size := self._size) is not None:
             await process.resize(*size)
             if size == self._size:
                 self._size = None
-
-    async def _redraw(self, process: RemoteProcess) -> None:
-        """Make the program draw its screen on a terminal that has not shown it yet."""
-        columns, rows = self._channel.get_terminal_size()[:2]
-        if rows and columns:
-            await process.resize(rows - 1 if rows > 1 else rows + 1, columns)
-            await process.resize(rows, columns)
 
     # Helpers.
 

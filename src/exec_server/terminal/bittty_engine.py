@@ -119,6 +119,11 @@ class BitttyEngine:
     def lines(self) -> list[str]:
         return [row.text for row in self.cells()]
 
+    def text_rows(self) -> list[tuple[str, bool]]:
+        return [
+            (row.whole_text if row.is_wrapped else row.text, row.is_wrapped) for row in self.cells()
+        ]
+
     def cells(self) -> list[Row]:
         blitter = self._board.blitter
         return _rows(blitter.alt_page if self.is_alternate else blitter.primary_page)

@@ -67,8 +67,12 @@ class Row:
     is_wrapped: bool = False
 
     @property
+    def whole_text(self) -> str:
+        return "".join([span.text for span in self.spans])
+
+    @property
     def text(self) -> str:
-        return "".join(span.text for span in self.spans).rstrip(" ")
+        return self.whole_text.rstrip(" ")
 
     @property
     def output(self) -> str:

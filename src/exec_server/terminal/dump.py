@@ -22,6 +22,7 @@ _ATTRIBUTES = (
     ("strikethrough", b"9"),
     ("overline", b"53"),
 )
+_KEYPAD_MODE = 66
 _ORIGIN_MODE = (6, False, True)
 # A terminal that is told to set one of these may answer at once, or holds back what it shows.
 _SILENT = {2026, 2031, 2048}
@@ -103,7 +104,10 @@ def _saved(page: ScreenPage) -> list[bytes]:
 
 def _modes(picture: Picture) -> Iterator[bytes]:
     for number, is_ansi, is_set in picture.modes:
-        if number not in _SILENT | _PAINTED or is_ansi:
+        if number == _KEYPAD_MODE and not is_ansi:
+            # More terminals know DECKPAM than the mode; tmux is one that does not.
+            yield b"\x1b=" if is_set else b"\x1b>"
+        elif number not in _SILENT | _PAINTED or is_ansi:
             kind = b"" if is_ansi else b"?"
             yield b"\x1b[%s%d%s" % (kind, number, b"h" if is_set else b"l")
 

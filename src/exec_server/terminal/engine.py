@@ -60,6 +60,12 @@ class TerminalEngine(Protocol):
     def lines(self) -> list[str]:
         """The rows as text, without blanks at their ends."""
 
+    def text_rows(self) -> list[tuple[str, bool]]:
+        """The rows as text, and whether the line goes on in the next row.
+
+        Blanks at the end of a row are left out, unless its line goes on.
+        """
+
     def cells(self) -> list[Row]:
         """The rows with their styles."""
 

@@ -43,6 +43,8 @@ _UNFINISHED_MAX_BYTES = 64 * 1024
 # How many kinds of cells are remembered before their table is emptied.
 _MAX_CELL_KINDS = 20_000
 _NARROW, _WIDE, _TAIL, _HEAD = range(4)
+# Where the library puts a row and a flag of it; a thread that reads them holds the interpreter.
+_row_out, _flag_out = ffi.new("GhosttyRow*"), ffi.new("bool*")
 
 
 class GhosttyEngine:
@@ -123,18 +125,25 @@ class GhosttyEngine:
         lines = [line.rstrip(" ") for line in text.split("\n")]
         return lines + [""] * (self.rows - len(lines))
 
+    def text_rows(self) -> list[tuple[str, bool]]:
+        lines = self.lines()
+        return [
+            (self._read_row(number).whole_text, True)
+            if self._is_wrapped(self._rows[0])
+            else (lines[number], False)
+            for number in self._each_row()
+        ]
+
     def output_lines(self) -> list[str]:
-        return [row.output for row in self.cells()]
+        lines = self.lines()
+        for number in self._each_row():
+            # Cells are read only in rows in which something was typed.
+            if any(_kind_of(cell)[5] == "input" for cell in set(self._raw_cells())):
+                lines[number] = self._read_row(number).output
+        return lines
 
     def cells(self) -> list[Row]:
-        rows: list[Row] = []
-        with self._rendered():
-            lib.ghostty_render_state_get(
-                self._state[0], lib.GHOSTTY_RENDER_STATE_DATA_ROW_ITERATOR, self._rows
-            )
-            while lib.ghostty_render_state_row_iterator_next(self._rows[0]):
-                rows.append(self._read_row(len(rows)))
-        return rows
+        return [self._read_row(number) for number in self._each_row()]
 
     def history(self, count: int) -> list[str]:
         count = min(count, int(self._terminal.get("scrollback_rows", "size_t")))
@@ -194,24 +203,36 @@ class GhosttyEngine:
             lib.ghostty_render_state_row_iterator_free(self._rows[0])
             lib.ghostty_render_state_free(self._state[0])
 
-    def _read_row(self, number: int) -> Row:
-        iterator = self._rows[0]
+    def _each_row(self) -> Iterator[int]:
+        """The numbers of the rows, from the top; each can be read when its number is told."""
+        with self._rendered():
+            lib.ghostty_render_state_get(
+                self._state[0], lib.GHOSTTY_RENDER_STATE_DATA_ROW_ITERATOR, self._rows
+            )
+            number = 0
+            while lib.ghostty_render_state_row_iterator_next(self._rows[0]):
+                yield number
+                number += 1
+
+    def _raw_cells(self) -> list[int]:
         view = ffi.new("GhosttyCellsView*")
         lib.ghostty_render_state_row_get(
-            iterator, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS_RAW, view
+            self._rows[0], lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS_RAW, view
         )
+        raw: list[int] = memoryview(ffi.buffer(view.ptr, view.len * 8)).cast("Q").tolist()
+        return raw
+
+    def _read_row(self, number: int) -> Row:
+        iterator = self._rows[0]
         lib.ghostty_render_state_row_get(
             iterator, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS, self._cells
         )
-        raw = memoryview(ffi.buffer(view.ptr, view.len * 8)).cast("Q").tolist()
-        return Row(self._spans(number, raw), self._is_wrapped(iterator))
+        return Row(self._spans(number, self._raw_cells()), self._is_wrapped(iterator))
 
     def _is_wrapped(self, iterator: Any) -> bool:
-        row = ffi.new("GhosttyRow*")
-        lib.ghostty_render_state_row_get(iterator, lib.GHOSTTY_RENDER_STATE_ROW_DATA_RAW, row)
-        wrapped = ffi.new("bool*")
-        lib.ghostty_row_get(row[0], lib.GHOSTTY_ROW_DATA_WRAP, wrapped)
-        return bool(wrapped[0])
+        lib.ghostty_render_state_row_get(iterator, lib.GHOSTTY_RENDER_STATE_ROW_DATA_RAW, _row_out)
+        lib.ghostty_row_get(_row_out[0], lib.GHOSTTY_ROW_DATA_WRAP, _flag_out)
+        return bool(_flag_out[0])
 
     def _spans(self, number: int, raw: list[int]) -> tuple[CellSpan, ...]:
         spans: list[CellSpan] = []

@@ -21,6 +21,8 @@ dial_target.py        where a URL leads, and how a failure is described
 upgrade.py            the client's request for a WebSocket, and the server's answer
 frames.py             a WebSocket for binary messages, to a rendezvous
 silence_watch.py      notices that a socket swallows everything
+picows_names.py       the names that are used of picows, loaded without the rest of it
+lean_picows.py        loads the compiled part of picows alone
 picows_internals.py   everything that is used of picows without documentation
 fair_turns.py         bounded work for one connection in a turn of the event loop
 unix.py               Unix sockets: tells WebSockets from plain lines

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from exec_server.defaults import DEFAULT_LISTEN_URL as DEFAULT_LISTEN_URL
 from exec_server.errors import ExecServerListenUrlParseError
-
-DEFAULT_LISTEN_URL = "ws://127.0.0.1:0"
 
 _WEBSOCKET = "ws://"
 _UNIX = "unix://"

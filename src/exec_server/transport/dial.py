@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from picows import WSError, WSTransport
-
 from exec_server.errors import ConfigurationError, ConnectError
 from exec_server.limits import Limits
 from exec_server.transport.connection import Connection, Receiver
 from exec_server.transport.dial_target import DialTarget, describe, parse_target
 from exec_server.transport.picows_internals import consume_violation
+from exec_server.transport.picows_names import WSError, WSTransport
 from exec_server.transport.upgrade import L, NewListener, Upgrade
 from exec_server.transport.websocket import WebSocketConnection
 

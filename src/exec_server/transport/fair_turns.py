@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from picows import WSFrame
+from exec_server.transport.picows_names import WSFrame
 
 T = TypeVar("T")
 

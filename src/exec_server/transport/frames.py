@@ -7,11 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from exec_server.limits import Limits
 from exec_server.transport.dial import open_websocket
 from exec_server.transport.picows_internals import consume_violation
+from exec_server.transport.picows_names import (
+    WSCloseCode,
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+)
 from exec_server.transport.silence_watch import SilenceWatch, unacknowledged_bytes
 
 if TYPE_CHECKING:

@@ -14,10 +14,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from picows import WSAutoPingStrategy, WSListener, WSTransport
-from picows.picows import WSProtocol  # type: ignore[attr-defined]
-
 from exec_server.limits import Limits
+from exec_server.transport import lean_picows
+from exec_server.transport.picows_names import (
+    WSAutoPingStrategy,
+    WSListener,
+    WSProtocol,
+    WSTransport,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +70,7 @@ def client_protocol(
     limits: Limits,
 ) -> Any:
     """Make the protocol of a WebSocket that we open; `connection_made` sends the request."""
-    return WSProtocol(
+    return _LeanProtocol(
         **_arguments(
             limits,
             host_port=host,
@@ -99,7 +103,15 @@ def _arguments(limits: Limits, **changes: Any) -> dict[str, Any]:
     }
 
 
-class _ServerProtocol(WSProtocol):  # type: ignore[misc]
+class _LeanProtocol(WSProtocol):  # type: ignore[misc]
+    """Loads nothing when a connection is made."""
+
+    def connection_made(self, transport: Any) -> None:
+        with lean_picows.without_transports():
+            super().connection_made(transport)
+
+
+class _ServerProtocol(_LeanProtocol):
     """Tells its listener of an end of file, which picows keeps to itself."""
 
     def get_buffer(self, size_hint: int) -> memoryview:

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from picows import WSListener
-
 from exec_server.errors import ConnectError, ConnectionRejected
 from exec_server.limits import Limits
 from exec_server.transport.dial_target import DialTarget, describe
@@ -17,6 +15,7 @@ from exec_server.transport.picows_internals import (
     feed,
     handshake_result,
 )
+from exec_server.transport.picows_names import WSListener
 
 # Only a short text of a refusal's body is shown.
 _REFUSAL_BYTES = 4096

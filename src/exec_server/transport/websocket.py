@@ -11,8 +11,6 @@ import select
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
-
 from exec_server.limits import Limits
 from exec_server.transport.connection import Assembler, Assembly, Identity, Receiver
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldFrame, HeldInput
@@ -24,6 +22,13 @@ from exec_server.transport.frame_headers import (
     WHOLE_TEXT,
     cut,
     frame_header,
+)
+from exec_server.transport.picows_names import (
+    WSCloseCode,
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
 )
 from exec_server.transport.socket_owner import UnixOwner, unix_peer
 from exec_server.transport.tcp_activity import TcpActivity, tcp_activity
@@ -104,7 +109,10 @@ class WebSocketConnection(WSListener):
             self._frames_read = 0
         else:
             self._frames_read += 1
-        if self._is_holding or (self._frames_read > MESSAGES_PER_TURN and self._is_server):
+            if self._frames_read > MESSAGES_PER_TURN and self._is_server:
+                self._hold(frame)
+                return
+        if self._is_holding:
             self._hold(frame)
         else:
             self._take_frame(transport, frame)
@@ -254,7 +262,12 @@ class WebSocketConnection(WSListener):
             return
         header = SMALL_HEADERS[size] if size < 1024 else frame_header(WHOLE_TEXT, size)
         if self._corked is None:
-            self._write([header, *parts], size)
+            if size <= _JOIN_BYTES and self._fd >= 0 and not self._queued_bytes():
+                self._write_small(
+                    header + parts[0] if len(parts) == 1 else b"".join((header, *parts))
+                )
+            else:
+                self._write([header, *parts], size)
         elif size <= _JOIN_BYTES:
             self._corked += (header, *parts)
             self._corked_bytes += size
@@ -276,6 +289,16 @@ class WebSocketConnection(WSListener):
     @property
     def unsent_bytes(self) -> int:
         return self._queued_bytes()
+
+    def _write_small(self, data: bytes) -> None:
+        """Write a small message to a descriptor for which nothing is queued."""
+        try:
+            sent = os.write(self._fd, data)
+        except OSError:
+            # The usual way tells a full socket from a lost one.
+            sent = 0
+        if sent < len(data):
+            self._write([data[sent:]], 0)
 
     def _write(self, buffers: list[bytes], size: int) -> None:
         if size <= _JOIN_BYTES or len(buffers) > _MOST_BUFFERS:

@@ -14,7 +14,10 @@ viewer.py            one tab that shows a process: its window, and fresh frames 
 replay_screen.py     what a tab that comes late has to draw
 process_list.py      the processes and durable jobs of an environment
 place_files.py       files: list, read, write, rename, remove
+port_calls.py        the calls about ports
+place_ports.py       ports of an environment that are open on this machine
 transfer_routes.py   downloads, and uploads that can be continued
 
+recordings/          recordings of this machine, and going back in a terminal
 assets/              the page itself: plain modules and styles, and xterm.js in assets/vendor
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 _MAX_TEXT = 4096
@@ -54,6 +54,15 @@ class CallWords:
             raise WrongCall(f"`{name}` is a number from {least} to {most}")
         return value
 
+    def amount(self, name: str, *, most: float) -> float:
+        value = self._members.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
+            raise WrongCall(f"`{name}` is a number from 0 to {most:g}")
+        return float(value)
+
+    def has(self, name: str) -> bool:
+        return self._members.get(name) is not None
+
     def flag(self, name: str) -> bool:
         value = self._members.get(name, False)
         if not isinstance(value, bool):
@@ -64,3 +73,7 @@ class CallWords:
         """The columns and rows of a terminal."""
         columns = self.number("columns", least=2, most=_MAX_SIDE)
         return columns, self.number("rows", least=1, most=_MAX_SIDE)
+
+
+# Takes the members of a call and returns data for JSON.
+Call = Callable[[CallWords], Awaitable[Any]]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import posixpath
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from exec_server.errors import ExecServerError, InvalidRequest, RpcError, SessionAttached
 from exec_server.web import place_files, transfer_routes
-from exec_server.web.call_words import CallWords
+from exec_server.web.call_words import Call, CallWords
+from exec_server.web.port_calls import PortCalls
 from exec_server.web.process_list import find_listed_job, list_processes
+from exec_server.web.recordings.recording_calls import RecordingCalls
 from exec_server.web.replay_screen import load_engine
 from exec_server.web.shown_process import ShownProcess
 from exec_server.web.transfer_routes import PICTURES, FileTicket
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.web.page_access import PageAccess, PageSession
     from exec_server.web.places import PagePlaces, Place
-
-Call = Callable[[CallWords], Awaitable[Any]]
 
 # Terminals and commands that the page may hold open.
 MAX_SHOWN = 200
@@ -64,6 +63,8 @@ class PageCalls:
             "upload.finish": self._finish_upload,
             "upload.drop": self._drop_upload,
         }
+        self._calls |= RecordingCalls(session, access, places, self.shown).by_name()
+        self._calls |= PortCalls(places, self._place).by_name()
 
     def find(self, name: str) -> Call:
         """The call of that name. Raises InvalidRequest."""
@@ -160,7 +161,12 @@ class PageCalls:
         if job.attached and not take_over:
             raise SessionAttached("another program follows this job")
         shown = ShownProcess(
-            place, self._places, argv=job.argv, is_terminal=job.tty, screen_size=size
+            place,
+            self._places,
+            argv=job.argv,
+            is_terminal=job.tty,
+            screen_size=size,
+            name=job.name,
         )
         await shown.follow_job(job, take_over=take_over)
         return shown.as_json()
@@ -185,6 +191,7 @@ class PageCalls:
             argv=watched.argv,
             is_terminal=watched.is_terminal,
             screen_size=size,
+            name=words.optional_name("name"),
         )
         shown.follow_watched(watched)
         return shown.as_json()

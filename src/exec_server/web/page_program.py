@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -18,7 +19,11 @@ from exec_server.transport.address import TcpAddress
 from exec_server.transport.certificate import Certificate
 from exec_server.web.page_access import PageAccess, PageSession
 from exec_server.web.page_routes import PageRoutes
-from exec_server.web.places import PagePlaces, PlaceFacts
+from exec_server.web.places import ForwardsElsewhere, PagePlaces, PlaceFacts
+from exec_server.web.recordings.recording_shelf import RecordingShelf
+from exec_server.web.recordings.terminal_history import TerminalHistories
+
+logger = logging.getLogger(__name__)
 
 _BACKLOG = 128
 # How long answers that are under way have at the end.
@@ -36,6 +41,12 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str | None = None
     # The file of principals; without it one-time links let people in, on loopback only.
     principals: str | None = None
+    # The directory of the recordings that the page lists; None has none.
+    recordings: str | None = None
+    # True records the terminals of the page there; else their history ends with the program.
+    is_recording: bool = False
+    # Texts that no recording and no history contains.
+    secrets: tuple[str, ...] = ()
 
 
 class ServedPage:
@@ -82,6 +93,7 @@ async def serve_page(
     *,
     on_sign_in: Callable[[PageSession], None] = lambda session: None,
     clock: Callable[[], float] = time.time,
+    forwards_elsewhere: ForwardsElsewhere = lambda name: [],
 ) -> AsyncIterator[ServedPage]:
     """Serve the page for the length of the block. Raises ConfigurationError."""
     check_options(options)
@@ -96,7 +108,13 @@ async def serve_page(
     with contextlib.closing(sock):
         host, port = sock.getsockname()[:2]
         access = PageAccess(clock=clock, principals=principals)
-        places = PagePlaces(facts)
+        places = PagePlaces(
+            facts,
+            recordings=RecordingShelf(options.recordings),
+            histories=await asyncio.to_thread(_histories, options),
+            is_local=options.listen.is_loopback,
+            forwards_elsewhere=forwards_elsewhere,
+        )
         hosts = _hosts(host, port, options.tls_certificate)
         routes = PageRoutes(
             access,
@@ -123,6 +141,18 @@ async def serve_page(
             await routes.close()
             await places.close()
             await runner.cleanup()
+
+
+def _histories(options: PageOptions) -> TerminalHistories | None:
+    """Where terminals of the page are recorded. Raises ConfigurationError."""
+    kept = options.recordings if options.is_recording else None
+    try:
+        return TerminalHistories(kept, secrets=options.secrets)
+    except OSError as exc:
+        if kept is not None:
+            raise ConfigurationError(f"cannot record to {kept}: {exc.strerror or exc}") from None
+        logger.warning("terminals of the page have no history: %s", exc)
+        return None
 
 
 def _listening_socket(address: TcpAddress) -> socket.socket:

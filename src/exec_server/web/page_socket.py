@@ -77,7 +77,8 @@ class PageSocket:
         ]
         self._places.observe(self._tell)
         try:
-            self._tell("welcome", {"places": self._places.as_json()})
+            shown = [each.as_json() for each in self._places.shown.values()]
+            self._tell("welcome", {"places": self._places.as_json(), "shown": shown})
             async for message in self._socket:
                 if message.type == WSMsgType.TEXT:
                     self._receive_text(message.data)

@@ -14,10 +14,13 @@ import msgspec
 from exec_server.errors import ExecServerError, RpcError
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.paths import from_uri
+from exec_server.web.place_ports import PlacePorts
+from exec_server.web.recordings.recording_shelf import RecordingShelf
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.session_link import ConnectionState
+    from exec_server.web.recordings.terminal_history import TerminalHistories
     from exec_server.web.shown_process import ShownProcess
 
 logger = logging.getLogger(__name__)
@@ -27,6 +30,9 @@ PlaceState = Literal["idle", "connecting", "connected", "recovering", "failed"]
 # How many seconds an environment has to disconnect when the program ends.
 _FAREWELL = 5.0
 _MAX_PERSON = 64
+
+# What other programs of this machine forward to the environment of a name.
+ForwardsElsewhere = Callable[[str], list[dict[str, str]]]
 
 
 class OpenPlace(Protocol):
@@ -65,6 +71,8 @@ class Place:
         self.problem: str | None = None
         self.info: EnvironmentInfo | None = None
         self.principal: str | None = None
+        # Its ports that are open on this machine.
+        self.ports = PlacePorts(facts.name)
         self._client: ExecServerClient | None = None
         self._on_change = on_change
         self._task: asyncio.Task[None] | None = None
@@ -121,6 +129,7 @@ class Place:
             async with self.facts.open(on_state=self._on_state) as client:
                 await self._learn(client)
                 self._client = client
+                self.ports.adopt(client)
                 self._set("connected")
                 self._settled.set()
                 problem = await self._until_gone(client)
@@ -169,13 +178,26 @@ class Place:
 class PagePlaces:
     """All environments of the page, and the processes that tabs show."""
 
-    def __init__(self, facts: Iterable[PlaceFacts]) -> None:
+    def __init__(
+        self,
+        facts: Iterable[PlaceFacts],
+        *,
+        recordings: RecordingShelf | None = None,
+        histories: TerminalHistories | None = None,
+        is_local: bool = True,
+        forwards_elsewhere: ForwardsElsewhere = lambda name: [],
+    ) -> None:
+        """*is_local* is true if browsers are on this machine, so that its ports are theirs."""
         self._observers: set[Callable[[str, dict[str, Any]], None]] = set()
         self._places = {each.id: Place(each, self._place_changed) for each in facts}
         # The processes that tabs have opened, by their id on this page.
         self.shown: dict[str, ShownProcess] = {}
         # What other participants of a shared process call the person.
         self.person = _person()
+        self.recordings = RecordingShelf(None) if recordings is None else recordings
+        self.histories = histories
+        self.is_local = is_local
+        self.forwards_elsewhere = forwards_elsewhere
 
     def find(self, place_id: str) -> Place | None:
         return self._places.get(place_id)
@@ -198,7 +220,10 @@ class PagePlaces:
     async def close(self) -> None:
         """End what was opened here, and disconnect."""
         await asyncio.gather(*(shown.end() for shown in list(self.shown.values())))
+        await asyncio.gather(*(place.ports.close() for place in self._places.values()))
         await asyncio.gather(*(place.disconnect() for place in self._places.values()))
+        if self.histories is not None:
+            await asyncio.to_thread(self.histories.close)
 
     def _place_changed(self, place: Place) -> None:
         self.tell("place", place.as_json())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from exec_server.client.process.remote_process import RemoteProcess
     from exec_server.protocol.jobs import JobInfo
     from exec_server.web.places import PagePlaces, Place
+    from exec_server.web.recordings.terminal_history import TerminalHistory
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +53,12 @@ class ShownProcess:
         argv: list[str],
         is_terminal: bool,
         screen_size: Size,
+        name: str | None = None,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.place = place
         self.argv = argv
+        self.name = name
         self.is_terminal = is_terminal
         self.size = screen_size
         self.started_at = time.time() * 1000
@@ -65,6 +68,9 @@ class ShownProcess:
         self._screen: ReplayScreen = OutputTail()
         if is_terminal:
             self._screen = TerminalScreen(*screen_size, self._answer)
+        self._history: TerminalHistory | None = None
+        if is_terminal and places.histories is not None:
+            self._history = places.histories.begin(argv, screen_size, self.draw)
         self._viewers: set[Viewer] = set()
         self._room = asyncio.Event()
         self._process: RemoteProcess | WatchedProcess | None = None
@@ -156,6 +162,8 @@ class ShownProcess:
         if size != self.size:
             self.size = size
             self._screen.resize(size[0], size[1])
+            if self._history is not None:
+                self._history.resized(size)
             self._places.tell("shown", self.as_json())
 
     async def take(self) -> None:
@@ -191,6 +199,8 @@ class ShownProcess:
             await asyncio.gather(self._task, return_exceptions=True)
         self._end("left")
         self._screen.close()
+        if self._history is not None:
+            self._history.forget()
         self._places.tell("gone", {"id": self.id})
 
     async def _unwatch(self, watched: WatchedProcess) -> None:
@@ -208,6 +218,16 @@ class ShownProcess:
                 await process.terminate()
 
     @property
+    def history_path(self) -> str | None:
+        """The recording of what was shown; None if there is none yet."""
+        return None if self._history is None else self._history.path
+
+    async def history_written(self) -> None:
+        """Wait until the recording has everything that was shown."""
+        if self._history is not None:
+            await self._history.written()
+
+    @property
     def process_id(self) -> str | None:
         return None if self._process is None else self._process.process_id
 
@@ -216,12 +236,14 @@ class ShownProcess:
             "id": self.id,
             "place": self.place.facts.id,
             "argv": self.argv,
+            "name": self.name,
             "terminal": self.is_terminal,
             "columns": self.size[0],
             "rows": self.size[1],
             "state": self.state,
             "problem": self.problem,
             "job": self._job is not None,
+            "history": self._history is not None,
         }
         process = self._process
         if process is not None:
@@ -267,7 +289,9 @@ class ShownProcess:
             await asyncio.gather(*helpers, return_exceptions=True)
 
     async def _tell_drivers(self, process: RemoteProcess | WatchedProcess) -> None:
-        async for _ in process.control_changes():
+        async for change in process.control_changes():
+            if self._history is not None and change.driver is not None:
+                self._history.driven(change.driver.name or "someone", change.driver.kind)
             self._places.tell("shown", self.as_json())
 
     def _take_in(self, seen: Seen) -> None:
@@ -284,11 +308,15 @@ class ShownProcess:
         self._screen = TerminalScreen(*size, self._answer)
         self._resized(size)
         self._screen.feed(data)
+        if self._history is not None:
+            self._history.repainted(size, data)
         for viewer in self._viewers:
             viewer.begin()
 
     def _show(self, seq: int, data: bytes) -> None:
         self._screen.feed(data)
+        if self._history is not None:
+            self._history.output(data)
         if self._old_until:
             if seq >= self._old_until:
                 self._show_old()
@@ -321,6 +349,8 @@ class ShownProcess:
     def _end(self, state: ShownState, problem: str | None = None) -> None:
         if self.state == "running":
             self.state, self.problem = state, problem
+            if self._history is not None:
+                self._history.close(None if self._process is None else self._process.returncode)
             self._places.tell("shown", self.as_json())
 
 

@@ -8,6 +8,7 @@ complete, it is renamed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import posixpath
 import re
@@ -19,16 +20,18 @@ from aiohttp import web
 
 from exec_server.errors import ExecServerError, InvalidRequest, NotFound
 from exec_server.web.page_access import PageAccess, PageSession
+from exec_server.web.recordings.recording_shelf import RecordingTicket
 
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.protocol.fs import Metadata
     from exec_server.web.places import PagePlaces
 
-# One piece of an upload, which is held in memory, and how long it may take to arrive.
-PIECE_BYTES = 8 * 1024 * 1024
-_PIECE_SECONDS = 120.0
-_READ_BYTES = 1024 * 1024
+# One piece of an upload, which is one request, and how long a block of it may take to arrive. Two
+# blocks are held in memory: one arrives while the other is written.
+PIECE_BYTES = 32 * 1024 * 1024
+_BLOCK_BYTES = 2 * 1024 * 1024
+_BLOCK_SECONDS = 120.0
 # A block of a download that the browser does not take for so long ends the download; the browser
 # can continue it.
 _STALL_SECONDS = 600.0
@@ -62,6 +65,8 @@ class TransferRoutes:
     async def download(self, request: web.Request, session: PageSession) -> web.StreamResponse:
         """The content of the file that the ticket stands for, or the range that is asked for."""
         ticket = self._access.subject_of(session, request.match_info["ticket"])
+        if isinstance(ticket, RecordingTicket):
+            return await self._export(request, ticket)
         if not isinstance(ticket, FileTicket):
             raise web.HTTPNotFound(text="this download is over; ask for it again on the page")
         files = self._files(ticket.place_id)
@@ -86,6 +91,21 @@ class TransferRoutes:
         await response.write_eof()
         return response
 
+    async def _export(self, request: web.Request, ticket: RecordingTicket) -> web.StreamResponse:
+        """A recording in a format; it is refused before it begins, or broken off."""
+        async with contextlib.aclosing(self._places.recordings.export(ticket)) as blocks:
+            try:
+                first = await anext(blocks, b"")
+            except ExecServerError as exc:
+                raise web.HTTPConflict(text=str(exc)) from None
+            response = web.StreamResponse(headers=attachment_headers(ticket.file_name))
+            await response.prepare(request)
+            await response.write(first)
+            async for block in blocks:
+                await response.write(block)
+        await response.write_eof()
+        return response
+
     async def upload(self, request: web.Request) -> web.StreamResponse:
         """Append one piece to a file that `begin_upload` has named, at its offset."""
         files = self._files(request.match_info["place"])
@@ -95,15 +115,12 @@ class TransferRoutes:
             raise web.HTTPBadRequest(text="`path` or `offset` is wrong")
         if length is None or not 0 < length <= PIECE_BYTES:
             raise web.HTTPRequestEntityTooLarge(PIECE_BYTES, length or 0)
-        data = await _body(request, length)
         try:
             if await _size_of(files, path) != int(offset):
                 raise web.HTTPConflict(text="the upload is at another place; ask where it is")
-            size = await files.append(path, data)
+            size = await _append_body(files, path, request, int(offset), length)
         except ExecServerError as exc:
             raise web.HTTPBadGateway(text=str(exc)) from None
-        if size != int(offset) + length:
-            raise web.HTTPConflict(text="another upload writes the same file")
         return web.json_response({"offset": size})
 
     def _files(self, place_id: str) -> RemoteFiles:
@@ -137,7 +154,7 @@ async def finish_upload(files: RemoteFiles, path: str, *, size: int, stamp: int)
     """Give a complete upload its name."""
     part = _part_of(path, size=size, stamp=stamp)
     if size == 0:
-        await files.write_file(part, b"")
+        await files.append(part, b"", follow_symlinks=False)
     found = await _size_of(files, part)
     if found != size:
         raise InvalidRequest(f"{found} of {size} bytes have arrived")
@@ -172,20 +189,42 @@ async def _size_of(files: RemoteFiles, path: str) -> int:
         return 0
 
 
-async def _body(request: web.Request, length: int) -> bytes:
-    data = bytearray()
+async def _append_body(
+    files: RemoteFiles, path: str, request: web.Request, size: int, length: int
+) -> int:
+    """Append the body of a request to a file of *size* bytes; the size of the file after that.
+
+    What has arrived of a body that is broken off stays, and the upload continues after it.
+    """
+    end, writing = size + length, None
     try:
-        async with asyncio.timeout(_PIECE_SECONDS):
-            while len(data) < length:
-                part = await request.content.read(min(_READ_BYTES, length - len(data)))
-                if not part:
-                    break
-                data += part
+        while size < end:
+            block = await _block(request, min(_BLOCK_BYTES, end - size))
+            if writing is not None and await writing != size:
+                raise web.HTTPConflict(text="another upload writes the same file")
+            # Others may know the name of the file, and may have put a link there.
+            writing = asyncio.ensure_future(files.append(path, block, follow_symlinks=False))
+            size += len(block)
+        if writing is not None and await writing != size:
+            raise web.HTTPConflict(text="another upload writes the same file")
+        return size
+    finally:
+        if writing is not None:
+            # The next request asks for the size, so it must not change later.
+            await asyncio.wait({writing}, timeout=_BLOCK_SECONDS)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _block(request: web.Request, length: int) -> bytes:
+    """The next *length* bytes of the body."""
+    try:
+        async with asyncio.timeout(_BLOCK_SECONDS):
+            return await request.content.readexactly(length)
     except TimeoutError:
         raise web.HTTPRequestTimeout(text="the piece took too long") from None
-    if len(data) != length:
-        raise web.HTTPBadRequest(text="the piece is not complete")
-    return bytes(data)
+    except asyncio.IncompleteReadError:
+        raise web.HTTPBadRequest(text="the piece is not complete") from None
 
 
 # Downloads.
@@ -210,13 +249,18 @@ def _wanted(request: web.Request, facts: Metadata) -> tuple[int, int | None]:
 def _download_headers(ticket: FileTicket, facts: Metadata) -> dict[str, str]:
     name = posixpath.basename(ticket.path)
     kind = PICTURES.get(posixpath.splitext(name)[1].lower()) if ticket.is_picture else None
-    headers = {
-        "Content-Type": kind or "application/octet-stream",
+    headers = attachment_headers(name) | {"Accept-Ranges": "bytes", "ETag": _etag(facts)}
+    if kind is not None:
+        headers["Content-Type"] = kind
+        del headers["Content-Disposition"]
+    return headers
+
+
+def attachment_headers(name: str) -> dict[str, str]:
+    """The headers of a file that the browser saves, and never shows as a page."""
+    return {
+        "Content-Type": "application/octet-stream",
         "Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
-        "Accept-Ranges": "bytes",
-        "ETag": _etag(facts),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "Cache-Control": "private, no-store",
     }
-    if kind is None:
-        headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
-    return headers

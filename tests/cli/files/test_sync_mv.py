@@ -266,3 +266,27 @@ async def test_options_that_people_type_out_of_habit_are_accepted(server, tmp_pa
     assert (await done("ls", "-1", f"{there}/moved")).splitlines() == sorted(
         each.name for each in source.iterdir() if not each.name.startswith(".")
     )
+
+
+@requirement("cli/files:cp-json")
+async def test_programs_read_what_was_copied_and_moved(server, tmp_path):
+    # A name need not be text.
+    near, far = tmp_path / os.fsdecode(b"caf\xe9"), f"{server.url}:{tmp_path}/far"
+    near.write_text("12345")
+    found = json.loads(await done("cp", "-o", "json", "--dry-run", near, far))
+    assert [(each["action"], each["size"]) for each in found] == [("create", 5)]
+    [found] = json.loads(await done("cp", "-o", "json", near, far))
+    assert (found["action"], found["bytes"], found["destination"]) == ("copied", 5, far)
+    assert found["source"] == f"{tmp_path}/caf\\udce9"
+    (tmp_path / "in").mkdir()
+    moved = await run("mv", "-o", "json", f"{server.url}:{tmp_path}/none", far, tmp_path / "in")
+    failure = json.loads(moved.stdout)
+    assert moved.status == failure["exitCode"] == 1 and "none" in failure["error"]
+    assert [each["action"] for each in failure["entries"]] == ["moved"]
+    assert (tmp_path / "in" / "far").read_text() == "12345"
+    # The server is on this machine, and the two names are one file.
+    same = await run("mv", f"{server.url}:{tmp_path}/in/far", tmp_path / "in")
+    assert same.status == 1 and "is the same file as" in same.stderr
+    assert os.listdir(tmp_path / "in") == ["far"]
+    refused = await run("cp", "-o", "json", "-", far)
+    assert refused.status == 2 and "cannot be used with '-'" in json.loads(refused.stdout)["error"]

@@ -14,7 +14,7 @@ import pytest
 
 from exec_server.cli.port import port_runner
 from exec_server.cli.port.port_specs import local_spec, preview_spec, remote_spec, socks_spec
-from exec_server.cli.port.preview_front import host_label
+from exec_server.client.streams.preview_front import host_label
 from tests.requirements import requirement
 from tests.support.cli import finished, line, running, status
 from tests.support.fault_proxy import fault_proxy

@@ -7,6 +7,8 @@ import json
 import pytest
 
 import exec_server
+from exec_server.protocol.jobs import JobInfo
+from exec_server.protocol.screen import WaitCondition, WaitForParams
 from tests.requirements import requirement
 from tests.support.cli import finished
 
@@ -48,3 +50,49 @@ async def test_what_cannot_be_shown_is_refused(server):
         done = await finished("screen", *options, "pipes")
         assert done.status == status and text in done.stderr
     assert (await finished("kill", "-s", "KILL", "pipes")).status == 0
+
+
+@requirement("cli/screen:command")
+async def test_the_last_command_of_a_shell_with_integration_is_data(server, terminal, tmp_path):
+    words = ("shell", "--integration", "--name", "work", "--cwd", str(tmp_path))
+    seen = terminal(
+        *words, "--env", "HOME=/none", server.url, "--", "bash", "--norc", "--noprofile"
+    )
+
+    async with exec_server.connect(server.url) as watcher:
+        jobs: list[JobInfo] = []
+        while not jobs:
+            jobs = await watcher.jobs(every=True)
+        async with await watcher.watch(jobs[0].process_id) as watched:
+            prompt = WaitForParams(watched.watch_id, [WaitCondition("prompt")], 60_000)
+            first = await watcher.wait_for_screen(prompt)
+            seen.type(b"cd / && expr 40 + 2 && false\r")
+            prompt.after = first.version
+            await watcher.wait_for_screen(prompt)
+    told = await finished("screen", "--command", "-o", "json", server.url, "work")
+    command = json.loads(told.stdout)["command"]
+    assert command == {
+        "state": "done",
+        "command": "cd / && expr 40 + 2 && false",
+        "cwd": str(tmp_path),
+        "exitCode": 1,
+        "output": "42",
+    }
+    seen.type(b"exit\r")
+    assert await seen.status() == 1
+
+
+async def test_a_shell_without_integration_has_told_nothing(server):
+    async with exec_server.connect(server.url) as agent:
+        await agent.start(["cat"], tty=True, name="work", rows=5, cols=20)
+        printed = await finished("screen", "--command", server.url, "work")
+        assert printed.status == 0 and b"no command was seen" in printed.stdout
+        # What a program claims is printed without what a terminal would act on.
+        marks = r"\033]133;A\007\033]133;B\007\033]133;C;cmdline=x\\x1b[2J\007out\n\033]133;D;3\007"
+        claims = ["sh", "-c", f"printf '{marks}'; exec cat"]
+        process = await agent.start(claims, tty=True, name="claims", rows=5, cols=20)
+        await process.wait_for("out")
+        printed = await finished("screen", "--command", server.url, "claims")
+        assert printed.stdout.endswith(b"exit status 3]\nout\n") and b"\x1b" not in printed.stdout
+    refused = await finished("run", "--integration", server.url, "--", "bash")
+    assert refused.status == 2 and "--tty" in refused.stderr

@@ -189,6 +189,9 @@ def test_a_signed_token_is_accepted_by_the_server(prompt, tmp_path):
     )
     assert strict.check(f"Bearer {full['token']}") is None
     assert strict.subject(f"Bearer {full['token']}").may is None
+    agent = prompt("sign", "ann", *options, "--kind", "agent").strip()
+    signed = plain.subject(f"Bearer {agent}")
+    assert signed.principal(None, now).kind == "agent" and not found.is_agent
     file.write_text("short")
     assert "fewer than 32 bytes" in prompt("sign", "ann", *options, status=1)
     assert not prompt.path.exists()

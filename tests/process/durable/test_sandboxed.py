@@ -100,3 +100,44 @@ async def test_a_managed_network_cannot_be_durable(servers):
         )
         assert "managed network" in refusal["message"]
         assert servers.jobs == []
+
+
+TRIES_TWICE = """
+(: > $0/first); echo first
+read line
+(: > $0/first); (: > $0/second)
+exit 5
+"""
+
+
+@requirement("durable:denials")
+@on_both_backends
+async def test_denials_survive_the_server_and_go_on_without_it(servers, tmp_path, backend):
+    async with Wire(servers.url) as wire:
+        session = (await wire.initialize())["sessionId"]
+        argv = ["sh", "-c", TRIES_TWICE, str(tmp_path)]
+        sandbox = read_only(backend)
+        started = await wire.start(
+            "a", argv, sandbox=sandbox, pipeStdin=True, durable=True, denials=True
+        )
+        if "denialsUnavailable" in started:
+            pytest.skip(started["denialsUnavailable"])
+        await wire.output_until("a", b"first")
+        await wire.write("a", b"go\n", "w1")
+        servers.restart()
+    async with Wire(servers.url) as wire:
+        await wire.initialize(resumeSessionId=session)
+        _, answer = await read_all(wire, "a")
+        found = await wire.call("process/denials", {"processId": "a"})
+        (job,) = await jobs_of(wire)
+        error = await wire.error(
+            "process/grant",
+            {"processId": "a", "grant": f"write={tmp_path}/first", "scope": "session"},
+        )
+    assert answer["exitCode"] == 5
+    counts = {each["target"]: each.get("count", 1) for each in found["denials"]}
+    assert counts == {f"{tmp_path}/first": 2, f"{tmp_path}/second": 1}
+    assert found["total"] == job["denied"] == 3
+    assert {each["rule"] for each in found["denials"]} == {"outside the writable directories"}
+    assert all("grant" not in each and each["exe"] for each in found["denials"])
+    assert "earlier server" in error["message"]

@@ -519,3 +519,28 @@ def test_a_wrong_limit_on_the_command_line_names_the_valid_ones():
     )
     assert done.returncode == 2
     assert "`require` is for clients" in done.stderr
+
+
+FILLS = """
+import os
+try:
+    for number in range(64):
+        with open(f"/dev/shm/{number}", "wb") as file:
+            file.write(bytes(1 << 20))
+except OSError as exc:
+    print(exc.strerror)
+print(sum(os.stat(f"/dev/shm/{name}").st_size for name in os.listdir("/dev/shm")) >> 20)
+try:
+    open("/dev/new", "w")
+except OSError as exc:
+    print(exc.strerror)
+"""
+
+
+@requirement("limits:memory-files")
+@needs_bubblewrap
+async def test_closed_files_in_memory_are_limited_in_a_sandbox(here):
+    limits = {"memory": "512M", "disk": "8M"}
+    done = await here.run([PYTHON, "-c", FILLS], sandbox=workspace_write(["/tmp"]), limits=limits)
+    lines = done.stdout.decode().splitlines()
+    assert lines == ["No space left on device", "8", "Read-only file system"], done.stderr

@@ -12,7 +12,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
-from exec_server.cli.files.copy_reports import summary, tell_result, told_problems
+from exec_server.cli.files.copy_reports import (
+    planned_steps,
+    result_facts,
+    shown_path,
+    summary,
+    tell_result,
+    told_problems,
+)
 from exec_server.cli.files.file_command import (
     add_habits,
     complain,
@@ -33,11 +40,14 @@ from exec_server.cli.files.targets import (
     parse_target,
 )
 from exec_server.cli.files.unfinished_copy import UnfinishedCopy
+from exec_server.cli.options import add_output
 from exec_server.cli.parser import Flag, Parser
+from exec_server.cli.tables import print_json_entries
 from exec_server.client.files.transfer.download import Download
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.transfer import Transfer, persist
 from exec_server.client.files.transfer.transfer_options import TransferOptions
+from exec_server.client.files.transfer.transfer_plan import TransferPlan
 from exec_server.client.files.transfer.upload import Upload
 from exec_server.errors import InvalidRequest, NotFound, RpcError, TransferFailed
 
@@ -93,8 +103,9 @@ def cp_command(words: list[str]) -> int:
 
     async def cp(values: argparse.Namespace, servers: Servers) -> int:
         *sources, destination = await copy_targets(parser, values, servers)
+        refuse_streams(parser, values, [*sources, destination])
         copying = Copying(values, servers, destination, has_many=len(sources) > 1)
-        return await each_target(sources, copying.copy)
+        return copying.told(await each_target(sources, copying.copy))
 
     return run_file_command(parser, words, cp)
 
@@ -118,7 +129,13 @@ def add_copy_options(parser: Parser, *, what: str) -> None:
     )
     add("-W", "--whole-file", action=Flag, help="send changed files whole, not their changes")
     add("-q", "--quiet", action=Flag, help="show no progress and no summary")
+    add_output(parser, "text for people; json prints a list with an object for each source")
     add_habits(parser, verbose="a terminal shows progress and a summary without it")
+
+
+def refuse_streams(parser: Parser, values: argparse.Namespace, targets: list[Target]) -> None:
+    if values.output == "json" and any(is_stream(target) for target in targets):
+        parser.error("the argument '--output json' cannot be used with '-'")
 
 
 async def copy_targets(
@@ -170,6 +187,19 @@ class Copying:
         self.servers = servers
         self._destination = destination
         self._has_many = has_many
+        self._is_json = values.output == "json"
+        self._entries: list[dict[str, Any]] = []
+
+    def told(self, status: int) -> int:
+        """Print what was done for programs, if they read it; *status* is returned."""
+        if self._is_json:
+            print_json_entries(self._entries)
+        return status
+
+    def note(self, action: str, source: Target, destination: Target, **facts: Any) -> None:
+        """Remember what was done, or would be."""
+        places = {"source": str(source), "destination": str(destination)}
+        self._entries.append({"action": action, **places, **facts})
 
     async def copy(self, source: Target) -> None:
         if is_stream(source) or is_stream(self._destination):
@@ -245,29 +275,48 @@ class Copying:
 
     async def _copy_within(self, source: Target, destination: Target) -> None:
         if self.values.dry_run:
-            say(destination.path)
+            self.would("copy", source, destination, destination.path)
             return
         files = await self.servers.files(source)
         await files.copy(source.path, destination.path, recursive=self.values.recursive)
+        self.note("copied", source, destination)
+
+    def would(self, action: str, source: Target, destination: Target, shown: str) -> None:
+        """Tell what a dry run leaves undone."""
+        if self._is_json:
+            self.note(action, source, destination)
+        else:
+            say(shown)
 
     async def _transfer(self, source: Target, destination: Target) -> None:
-        line = None if self.values.quiet else progress_line()
+        line = None if self.values.quiet or self._is_json else progress_line()
         started = time.monotonic()
         prepare = await self._preparation(source, destination, line.update if line else None)
         if self.values.dry_run:
-            _show_plan(await prepare())
+            self._show_plan((await prepare()).plan, source, destination)
             return
         try:
             result = await persist(prepare, verify=self.values.verify)
         except TransferFailed as exc:
             tell_result(exc.result)
+            self.note("failed", source, destination, **result_facts(exc.result))
             raise _Incomplete(told_problems(exc.result, source, destination)) from exc
         finally:
             if line is not None:
                 line.clear()
         tell_result(result)
+        self.note("copied", source, destination, **result_facts(result))
         if line is not None:
             print(summary(result, time.monotonic() - started), file=sys.stderr)
+
+    def _show_plan(self, plan: TransferPlan, source: Target, destination: Target) -> None:
+        for step in planned_steps(plan):
+            if self._is_json:
+                self.note(step.action, source, destination, path=step.path, size=step.size)
+            else:
+                say(f"{step.path}/" if step.is_directory else step.path)
+        for path, text in plan.obstacles:
+            complain(f"{shown_path(path)}: {text}")
 
     async def _preparation(
         self, source: Target, destination: Target, on_progress: OnProgress | None
@@ -283,13 +332,3 @@ class Copying:
             return partial(Upload.prepare, files, source.path, path, **how)
         files, path = await self.servers.files(source), source.path or "."
         return partial(Download.prepare, files, path, destination.path, **how)
-
-
-def _show_plan(transfer: Transfer) -> None:
-    plan = transfer.plan
-    copies = [*(copy for copy in plan.directories if copy.replaces is None)]
-    for copy in sorted([*copies, *plan.files, *plan.links], key=lambda copy: copy.entry.path):
-        name = os.fsdecode(copy.entry.path) or "."
-        say(f"{name}/" if copy.entry.kind == "directory" else name)
-    for path, text in plan.obstacles:
-        complain(f"{os.fsdecode(path) or '.'}: {text}")

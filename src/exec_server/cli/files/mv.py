@@ -6,16 +6,16 @@ import argparse
 import asyncio
 import errno
 import os
+import secrets
 import shutil
 import stat
 
-from exec_server.cli.files.cp import Copying, add_copy_options, copy_targets
+from exec_server.cli.files.cp import Copying, add_copy_options, copy_targets, refuse_streams
 from exec_server.cli.files.file_command import (
     add_habits,
     each_target,
     file_parser,
     run_file_command,
-    say,
 )
 from exec_server.cli.files.stream_copy import is_stream
 from exec_server.cli.files.targets import Servers, Target
@@ -50,8 +50,9 @@ def mv_command(words: list[str]) -> int:
     async def mv(values: argparse.Namespace, servers: Servers) -> int:
         values.recursive = True
         *sources, destination = await copy_targets(parser, values, servers)
+        refuse_streams(parser, values, [*sources, destination])
         moving = _Moving(values, servers, destination, has_many=len(sources) > 1)
-        return await each_target(sources, moving.move)
+        return moving.told(await each_target(sources, moving.move))
 
     return run_file_command(parser, words, mv)
 
@@ -62,19 +63,44 @@ class _Moving(Copying):
             raise InvalidRequest("standard input cannot be moved; use cp")
         destination = await self.exact(source)
         if self.values.no_clobber and await self._is_there(destination):
+            self.note("kept", source, destination)
             return
         if self.values.dry_run:
-            say(str(destination))
+            self.would("move", source, destination, str(destination))
         elif source.is_remote and source.url == destination.url:
             await self._rename(source, destination)
+            self.note("moved", source, destination)
         else:
             await self.copy(source)
-            await self._remove(source)
+            await self._remove_copied(source, destination)
+            self._entries[-1]["action"] = "moved"
 
     async def _is_there(self, target: Target) -> bool:
         if target.is_remote:
             return await (await self.servers.files(target)).exists(target.path or ".")
         return await asyncio.to_thread(os.path.lexists, target.path)
+
+    async def _remove_copied(self, source: Target, destination: Target) -> None:
+        """Remove *source*, unless it is the destination: a server may be on this machine."""
+        aside = Target(source.url, f"{source.path.rstrip('/')}.{secrets.token_hex(4)}.moved")
+        if source.name != destination.name or not await self._put_aside(source, aside):
+            await self._remove(source)
+        elif await self._is_there(destination):
+            await self._remove(aside)
+        else:
+            await self._put_aside(aside, source)
+            raise InvalidRequest(f"is the same file as {destination}")
+
+    async def _put_aside(self, source: Target, aside: Target) -> bool:
+        """Rename *source*; False if its server cannot do that."""
+        if not source.is_remote:
+            await asyncio.to_thread(os.rename, source.path, aside.path)
+            return True
+        try:
+            await (await self.servers.files(source)).rename(source.path, aside.path)
+        except MethodNotFound:
+            return False
+        return True
 
     async def _rename(self, source: Target, destination: Target) -> None:
         files = await self.servers.files(source)

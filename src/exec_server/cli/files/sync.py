@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +10,14 @@ from functools import partial
 from typing import Any
 
 from exec_server.cli import exit_codes
-from exec_server.cli.files.copy_reports import summary, tell_result, told_problems
+from exec_server.cli.files.copy_reports import (
+    planned_steps,
+    result_facts,
+    shown_path,
+    summary,
+    tell_result,
+    told_problems,
+)
 from exec_server.cli.files.file_command import (
     add_habits,
     complain,
@@ -166,7 +172,7 @@ async def _sync(
         if line is not None:
             line.clear()
     if is_json:
-        print_json(_as_json(result))
+        print_json(result_facts(result))
     else:
         tell_result(result)
         if line is not None:
@@ -177,44 +183,20 @@ async def _sync(
 def _show(transfer: Transfer, *, is_json: bool) -> int:
     """Print what would be done."""
     plan = transfer.plan
-    new = [copy for copy in plan.directories if copy.replaces is None]
-    copies = sorted([*new, *plan.files, *plan.links], key=lambda copy: copy.entry.path)
-    rows = [
-        ("create" if copy.replaces is None else "update", copy.entry.path, copy.entry.size)
-        for copy in copies
-    ]
-    rows += [("delete", entry.path, entry.size) for entry in plan.extra]
+    steps = planned_steps(plan)
     if is_json:
-        names = ("action", "path", "size")
-        print_json([dict(zip(names, (a, _name(p), s), strict=True)) for a, p, s in rows])
+        print_json([step.facts for step in steps])
     else:
-        for action, path, _ in rows:
-            say(f"{action} {_name(path)}")
+        for step in steps:
+            say(f"{step.action} {step.path}")
     for path, text in plan.obstacles:
-        complain(f"{_name(path)}: {text}")
+        complain(f"{shown_path(path)}: {text}")
     return exit_codes.FAILED if plan.obstacles else exit_codes.OK
-
-
-def _name(path: bytes) -> str:
-    return os.fsdecode(path) or "."
 
 
 def _tell_failure(result: TransferResult, source: Target, *, is_json: bool) -> int:
     tell_result(result)
     told_problems(result, source)
     if is_json:
-        print_json_failure(exit_codes.FAILED, result=_as_json(result))
+        print_json_failure(exit_codes.FAILED, result=result_facts(result))
     return exit_codes.FAILED
-
-
-def _as_json(result: TransferResult) -> dict[str, Any]:
-    return {
-        "files": result.files,
-        "bytes": result.bytes,
-        "links": result.links,
-        "directories": result.directories,
-        "kept": result.kept,
-        "removed": result.removed,
-        "sentBytes": result.bytes - result.matched_bytes - result.resumed_bytes,
-        "skipped": [{"path": path, "text": text} for path, text in result.skipped],
-    }

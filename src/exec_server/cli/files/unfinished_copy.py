@@ -65,12 +65,14 @@ class UnfinishedCopy:
 
 
 def _is_here(path: str) -> bool:
-    return os.path.exists(path)
+    return os.path.isfile(path) and not os.path.islink(path)
 
 
 def _write_here(path: str) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
+    # In a directory that others may write to, the name could be a link to a file of this user.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    with open(descriptor, "w", encoding="utf-8") as file:
         file.write(_TEXT)
 
 

@@ -57,7 +57,9 @@ def mcp_command(words: list[str]) -> int:
         async with McpBox(connect, settings) as box:
             mcp = make_server(box, settings)
             if values.http is None:
-                await mcp.run_stdio_async()
+                from exec_server.integrations.mcp.mcp_stdio import serve_stdio
+
+                await serve_stdio(mcp)
             else:
                 from exec_server.integrations.mcp.mcp_http import listen, serve_http, url_of
 

@@ -23,7 +23,8 @@ output, or over HTTP with --http. It needs the extra `mcp`: pip install 'exec-se
 _EPILOG = f"""\
 {SERVER_HELP}
 What the model may do is decided here. It can choose neither the sandbox nor the size of answers,
-unless --model-may allows it; --timeout and --max-timeout bound its commands.
+unless --model-may allows it; --timeout and --max-timeout bound its commands. It may name any
+directory to run in, and workspace-write still means --cwd, or the server's own directory.
 
 Commands of the tool `run` end when this program ends, or 30 seconds later if it is killed. Jobs of
 the tool `start` run on for --keep; a later `exec-server mcp` of this user continues with them.
@@ -31,7 +32,7 @@ the tool `start` run on for --keep; a later `exec-server mcp` of this user conti
 {SANDBOX_HELP}
 {TOKEN_HELP}
 exit status:
-  0    the client has closed the connection, or a signal has ended the HTTP server
+  0    the client has closed the connection, or SIGINT or SIGTERM has come
   1    the options cannot be used, or the extra is not installed
   2    the command line is wrong
 A server that cannot be reached is reported by each tool, and the next call tries again.

@@ -4,5 +4,4 @@ port_command.py   the command line
 port_specs.py     reads `-L`, `-R`, `-D` and `--open`
 port_runner.py    keeps the forwards, also over lost sessions
 port_records.py   which `port` commands run on this machine: `port list` and `port close`
-preview_front.py  web pages of a server's ports, each at an origin of its own
 """

@@ -130,6 +130,11 @@ def _parser() -> Parser:
         default=0,
         help="the port of this machine for --open [default: any that is free]",
     )
+    add(
+        "--as-localhost",
+        action=Flag,
+        help="programs of --open see the name `localhost`; some, such as Jupyter, refuse others",
+    )
     add("--ports", action=Flag, help="list the ports that your processes there listen on")
     add_output(parser)
     add_verbose(parser)
@@ -171,6 +176,7 @@ async def _forward(
         say=_say,
         on_ready=ready.set_result,
         preview_port=values.preview_port,
+        as_localhost=values.as_localhost,
     )
     running = asyncio.get_running_loop().create_task(runner.run())
     with ended_by_signals(running):

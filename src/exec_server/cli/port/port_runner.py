@@ -11,10 +11,10 @@ from time import monotonic
 from typing import Any
 
 from exec_server.cli.port.port_specs import ForwardSpec
-from exec_server.cli.port.preview_front import PreviewFront, host_label
 from exec_server.client.client import ExecServerClient
 from exec_server.client.streams.forwards import PortForward, listening_socket
 from exec_server.client.streams.helper_streams import HELPER_WORDS
+from exec_server.client.streams.preview_front import PreviewFront, host_label
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.client.streams.stream_server import RemoteServer
 from exec_server.errors import ConnectionRejected, ExecServerError, MethodNotFound
@@ -44,6 +44,7 @@ class PortRunner:
         say: Callable[[str], None],
         on_ready: Callable[[list[dict[str, str]]], Any],
         preview_port: int = 0,
+        as_localhost: bool = False,
     ) -> None:
         self._open_client = open_client
         self._specs = specs
@@ -51,6 +52,7 @@ class PortRunner:
         self._say = say
         self._on_ready = on_ready
         self._preview_port = preview_port
+        self._as_localhost = as_localhost
         self._local: list[PortForward] = []
         self._front: PreviewFront | None = None
         self._is_ready = False
@@ -120,7 +122,14 @@ class PortRunner:
             return []
         sock = await listening_socket(StreamPlace("127.0.0.1", self._preview_port))
         front = client.forward_with(
-            lambda owner: PreviewFront(owner, sock, host_label(self._server), ports, self._complain)
+            lambda owner: PreviewFront(
+                owner,
+                sock,
+                host_label(self._server),
+                ports,
+                self._complain,
+                as_localhost=self._as_localhost,
+            )
         )
         self._local.append(front)
         return [

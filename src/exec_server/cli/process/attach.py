@@ -14,6 +14,7 @@ from exec_server.cli.options import add_verbose
 from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.denial_report import tell_denied
 from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.looking_on import watch
 from exec_server.cli.process.named_process import (
@@ -194,5 +195,6 @@ async def _attach(
         # The cursor may be in the middle of a line of the program.
         say(f"detached; come back with: exec-server attach {session.id}", is_raw=has_keys)
     else:
-        tell_end(process, is_known=bridge.has_interrupted)
+        is_told = await tell_denied(process)
+        tell_end(process, is_known=bridge.has_interrupted, knows_denials=is_told)
     return status

@@ -44,19 +44,25 @@ class Notices:
 
     def remark(self, text: str) -> None:
         """Print a remark; over the last line of a full-screen program, whose cursor stays."""
-        if self.is_raw and self.is_full_screen():
-            _write(f"\x1b7\x1b[999;1H\x1b[0;7m[{escaped(text)}]\x1b[0m\x1b[K\x1b8")
-        else:
-            say(text, is_raw=self.is_raw)
+        self._show(remark_text(text, is_raw=self.is_raw, is_full=self.is_full_screen()))
+
+    def _show(self, text: str) -> None:
+        _write(text)
 
 
-def say(text: str, *, is_raw: bool = False) -> None:
-    """Print a remark in brackets, which distinguish it from the output of a command."""
+def remark_text(text: str, *, is_raw: bool, is_full: bool = False) -> str:
+    """A remark in brackets, which distinguish it from the output of a command."""
+    if is_raw and is_full:
+        return f"\x1b7\x1b[999;1H\x1b[0;7m[{escaped(text)}]\x1b[0m\x1b[K\x1b8"
     # The server may have written a part of it.
     text = escaped(text, keep="\n")
     # The cursor of a raw terminal may be in the middle of a line of output.
-    shown = f"\r\n[{text}]\r\n" if is_raw else f"[{text}]\n"
-    _write(shown)
+    return f"\r\n[{text}]\r\n" if is_raw else f"[{text}]\n"
+
+
+def say(text: str, *, is_raw: bool = False) -> None:
+    """Print a remark."""
+    _write(remark_text(text, is_raw=is_raw))
 
 
 def _write(text: str) -> None:

@@ -11,11 +11,12 @@ from exec_server.cli.log_setup import print_warning
 from exec_server.cli.process.asking import Questions
 from exec_server.cli.process.connection_notices import say
 from exec_server.cli.process.run_options import RunOptions
-from exec_server.cli.sandbox.denial_advice import Advice, advice, lines, one_line
+from exec_server.cli.sandbox.denial_advice import Advice, advice, lines, one_line, refusals
 from exec_server.cli.server_access import shown
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
-from exec_server.errors import ConfigurationError
+from exec_server.client.process.watched_process import WatchedProcess
+from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.printable import printable
 from exec_server.sandbox.grant_file import grant_file, load_grants
 
@@ -104,3 +105,21 @@ async def _learned(process: RemoteProcess, options: RunOptions, questions: Quest
 def _own_folder(options: RunOptions) -> str:
     """The directory of the command; what is learned is learned on this machine."""
     return os.path.realpath(options.cwd or os.getcwd())
+
+
+async def tell_denied(process: RemoteProcess | WatchedProcess) -> bool:
+    """Say what was refused to a process that has failed, and that another program may have started.
+
+    Which options it was started with is not known here, and so none is advised. True if something
+    was said.
+    """
+    if not process.returncode:
+        return False
+    try:
+        found = await process.denials()
+    except ExecServerError:
+        # Nothing is recorded.
+        return False
+    for line in refusals(found.denials):
+        say(line)
+    return bool(found.denials)

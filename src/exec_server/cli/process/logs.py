@@ -11,6 +11,7 @@ from exec_server.cli.options import add_output, add_verbose
 from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.denial_report import tell_denied
 from exec_server.cli.process.end_words import end_line, report_facts, tell_end
 from exec_server.cli.process.looking_on import can_watch, follow_log, read_beside
 from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
@@ -113,7 +114,8 @@ async def _follow(client: ExecServerClient, session: SavedSession, notices: Noti
         except ProcessLost as exc:
             say(f"lost ({exc.reason}): the exit status is unknown")
     if not bridge.is_detached:
-        tell_end(process, is_known=bridge.has_interrupted)
+        is_told = await tell_denied(process)
+        tell_end(process, is_known=bridge.has_interrupted, knows_denials=is_told)
     # The exit status of the process is not that of this command.
     return status if bridge.is_detached else exit_codes.OK
 

@@ -7,6 +7,7 @@ import os
 from exec_server.cli import server_access
 from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.denial_report import tell_denied
 from exec_server.cli.process.detach import ServerAccess
 from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.named_process import NamedProcess
@@ -119,5 +120,6 @@ async def follow_log(session: SavedSession, access: ServerAccess, notices: Notic
                 say(f"lost ({exc.reason}): the exit status is unknown")
         if bridge.is_detached:
             return status
-        tell_end(process.watched, is_known=bridge.has_interrupted)
+        is_told = await tell_denied(process.watched)
+        tell_end(process.watched, is_known=bridge.has_interrupted, knows_denials=is_told)
         return None

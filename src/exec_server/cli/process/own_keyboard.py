@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import getpass
 import os
-from typing import Self
+from collections.abc import Awaitable, Callable
+from typing import Protocol, Self
 
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.process.escape_keys import Key
 from exec_server.cli.process.participant_words import change_words, participant_lines
-from exec_server.cli.process.terminal_bridge import TerminalBridge
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ControlLost, ControlRefused, ExecServerError
 
@@ -27,17 +27,29 @@ def own_name() -> str:
     return f"{user}@{os.uname().nodename}"[:_LONGEST_NAME]
 
 
-class OwnKeyboard:
-    """Tells who takes the keyboard of *process*, and takes it back, for the length of a block."""
+class Keys(Protocol):
+    """Where the keys `~t`, `~g` and `~w` are found."""
 
-    def __init__(self, process: RemoteProcess, bridge: TerminalBridge, notices: Notices) -> None:
+    on_control: Callable[[Key], Awaitable[None]] | None
+
+
+class OwnKeyboard:
+    """Tells who takes the keyboard of *process*, and takes it back, for the length of a block.
+
+    *is_person* says who types; None finds it out.
+    """
+
+    def __init__(
+        self, process: RemoteProcess, keys: Keys, notices: Notices, *, is_person: bool | None = None
+    ) -> None:
         self._process = process
-        self._bridge = bridge
+        self._keys = keys
         self._notices = notices
+        self._is_person = os.isatty(0) if is_person is None else is_person
         self._telling: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._bridge.on_control = self._control
+        self._keys.on_control = self._control
         self._telling = asyncio.get_running_loop().create_task(self._tell_changes())
         return self
 
@@ -60,7 +72,7 @@ class OwnKeyboard:
 
     async def _tell_changes(self) -> None:
         # An agent must not take the keyboard from the one who sits here.
-        if os.isatty(0) and self._process.is_terminal:
+        if self._is_person and self._process.is_terminal:
             with contextlib.suppress(ExecServerError):
                 await self._process.control_state(kind="person", name=own_name())
         async for change in self._process.control_changes():

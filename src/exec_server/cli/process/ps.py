@@ -8,6 +8,7 @@ import shlex
 import time
 
 import msgspec
+from msgspec import UNSET
 
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
@@ -57,6 +58,7 @@ _STATES_HELP = """\
 states:
   running        running (attached): a client follows it now
   exited N       it has ended with status N; (WHY) if a signal, a limit or a client has ended it
+  ..., N refused  its sandbox has refused something N times; `logs -f` and `attach` say what
   lost (WHY)     it is gone and its exit status is unknown; its output can be read
   attached       another program follows it, so its state cannot be asked for
   expired        its server has ended it after the time of --keep
@@ -101,6 +103,8 @@ class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
                 facts["name"] = job.name
             if job.owner is not None:
                 facts["owner"] = job.owner
+            if job.denied is not UNSET:
+                facts["denied"] = job.denied
         return facts | report_facts(self.end, self.usage)
 
     @property
@@ -127,10 +131,13 @@ class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.state} ({self.lost})"
         if self.exit_code is not None:
             why = short_end(self.end)
-            return f"{self.state} {self.exit_code}{'' if why is None else f' ({why})'}"
-        if self.state == "running" and self.job is not None and self.job.attached:
-            return "running (attached)"
-        return self.state
+            shown = f"{self.state} {self.exit_code}{'' if why is None else f' ({why})'}"
+        elif self.state == "running" and self.job is not None and self.job.attached:
+            shown = "running (attached)"
+        else:
+            shown = self.state
+        denied = 0 if self.job is None or self.job.denied is UNSET else self.job.denied
+        return f"{shown}, {denied} refused" if denied else shown
 
     @property
     def _age(self) -> float:

@@ -18,7 +18,7 @@ from exec_server.cli.os_error_text import os_error_number, without_os_error
 from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.asking import Questions
-from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.denial_report import (
     denial_facts,
     is_recorded,
@@ -33,6 +33,13 @@ from exec_server.cli.recordings.record_option import LocalRecording, recorded
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.bounded_output import BoundedOutput, with_gap
+from exec_server.client.process.framed_input import (
+    HELPER_WORDS,
+    NO_HELPER_WORDS,
+    FramedProcess,
+    can_end_input,
+    start_with_input,
+)
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
 from exec_server.errors import ConfigurationError, NotFound, ProcessLost, RpcError
 from exec_server.limits import DEFAULT_LIMITS
@@ -104,7 +111,28 @@ async def run_on(
     size = terminal_io.terminal_size()
     with recorded_command(options, size) as recording:
         process = await start_command(client, options, questions=questions)
-        return await _follow(process, options, notices, collected, questions, recording)
+        if options.stdin and not options.tty:
+            await _tell_helper(client, process, options)
+        status = await _follow(process, options, notices, collected, questions, recording)
+    if not questions.has_allowed_network:
+        return status
+    # A running process cannot get a network, so it is started again.
+    return await run_on(client, _with_network(options), notices, collected)
+
+
+def _with_network(options: RunOptions) -> RunOptions:
+    assert options.sandbox is not None
+    wider = msgspec.structs.replace(options.sandbox, network=True)
+    return msgspec.structs.replace(options, sandbox=wider)
+
+
+async def _tell_helper(
+    client: ExecServerClient, process: RemoteProcess, options: RunOptions
+) -> None:
+    if not await can_end_input(client, process):
+        print_warning(NO_HELPER_WORDS)
+    elif options.verbose and isinstance(process, FramedProcess):
+        say(f"{server_access.shown(options.server)}: {HELPER_WORDS}")
 
 
 def recorded_command(
@@ -137,6 +165,8 @@ async def _follow(
         _asked(questions, process, options),
     ):
         status = await bridge.follow()
+        if status and options.ask and not bridge.has_interrupted:
+            await questions.ask_network(process)
         is_confined = options.sandbox is not None and not options.learn
         is_refused = is_confined and process.sandbox_rung == "none"
         if is_refused:
@@ -154,7 +184,7 @@ async def _follow(
         recording.close(process.returncode)
     if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
-    if not is_json:
+    if not is_json and not questions.has_allowed_network:
         is_known = bridge.is_timed_out or bridge.has_interrupted
         is_told = await tell_denials(process, options, questions, has_failed=status != 0)
         tell_end(process, is_known=is_known, knows_denials=is_told)
@@ -254,25 +284,30 @@ async def start_command(
         if options.sandbox is not None:
             sandbox = await context_for(client, options.sandbox, cwd=options.cwd)
         asks = questions if options.ask or options.learn else None
-        process = await client.start(
+        starting = partial(client.start, stdin=options.stdin)
+        if options.stdin and not options.tty:
+            starting = partial(start_with_input, client)
+        process = await starting(
             options.argv,
             cwd=options.cwd,
             env=env,
             tty=options.tty,
-            stdin=options.stdin,
             rows=size[0] if size else None,
             cols=size[1] if size else None,
             sandbox=sandbox,
             limits=options.limits,
             user=options.user,
             name=options.name,
+            shell_integration=options.integration,
             # One who sits at a terminal is a person.
             driver="person" if options.tty and options.stdin and os.isatty(0) else None,
             process_id=process_id,
             durable=durable,
             ensure=True,
             on_gap=on_gap,
-            denials=questions is not None and await is_recorded(client, options),
+            # Of a detached command `logs -f` and `attach` tell it.
+            denials=(questions is not None or process_id is not None)
+            and await is_recorded(client, options),
             denial_hold=0.0 if asks is None else asks.hold,
             on_denied=None if asks is None else asks.on_denied,
             learn=options.learn,

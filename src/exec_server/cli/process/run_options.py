@@ -122,6 +122,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     # True if a shell goes on when this program ends.
     keeps: bool = False
+    # True if a shell marks its prompts and commands.
+    integration: bool = False
     # How many seconds a server should keep the process while it is detached.
     keep: float = DEFAULT_KEEP
     verbose: bool = False
@@ -152,6 +154,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
     parser = _parser()
     arguments = parser.parse_options(words, environ)
     values = arguments.values
+    parser.require(arguments, {"integration": ("tty",)})
     if values.tty and values.output == "json":
         parser.error("the argument '--tty' cannot be used with '--output json'")
     if values.tty:
@@ -183,6 +186,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         detach=values.detach,
         durable=not values.not_durable,
         name=values.name,
+        integration=values.integration,
         keep=DEFAULT_KEEP if values.keep is None else values.keep,
         verbose=values.verbose,
         sandbox=confinement(parser, arguments),
@@ -252,6 +256,7 @@ def _parser() -> Parser:
         f"it is detached, if the server supports this [default: {DEFAULT_KEEP:g}]",
     )
     add_name(parser)
+    add_integration(parser, "with --tty: ")
     add_not_durable(parser, "with --detach: ")
     add_record(parser, "with --tty: ")
     add_output(
@@ -271,6 +276,17 @@ def add_name(parser: Parser) -> None:
         metavar="<NAME>",
         type=_name,
         help="call the process this in `ps`; `attach`, `logs` and `kill` take the name as an id",
+    )
+
+
+def add_integration(parser: Parser, when: str = "") -> None:
+    """The option to learn from a shell what its commands are; *when* begins its help."""
+    parser.add_argument(
+        "--integration",
+        action=Flag,
+        help=f"{when}let bash, zsh or fish mark prompts and commands by sequences that terminals "
+        "do not show; `exec-server screen --command` then tells the last command, its directory, "
+        "exit status and output",
     )
 
 

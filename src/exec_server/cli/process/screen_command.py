@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import msgspec
+
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_output
-from exec_server.cli.parser import count
+from exec_server.cli.parser import Flag, count
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import say
 from exec_server.cli.process.detach import ServerAccess
@@ -19,6 +21,8 @@ from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.process.screen_data import Screen
 from exec_server.client.session_token import SessionToken
 from exec_server.errors import ConfigurationError, InvalidRequest
+from exec_server.printable import escaped
+from exec_server.protocol.screen import LastCommand, ScreenParams
 
 # As `process/screen` has it.
 _MOST_ROWS = 10_000
@@ -29,6 +33,9 @@ _EXAMPLES = """\
 
   Draw a picture of it; also --png:
       exec-server screen --svg shell.svg build 3f2a9c01
+
+  The last command of a shell that was started with --integration, with its output:
+      exec-server screen --command build work
 """
 
 
@@ -47,6 +54,12 @@ def screen_command(words: list[str]) -> int:
     add("--history", metavar="<ROWS>", type=_rows, default=0, help="so many rows above it, too")
     add("--svg", metavar="<FILE>", type=_named(".svg"), help="write a picture instead")
     add("--png", metavar="<FILE>", type=_named(".png"), help="the same; it needs Pillow")
+    add(
+        "--command",
+        action=Flag,
+        help="print the last command of a shell instead, its directory, exit status and output; "
+        "the shell has to be one of `shell --integration`",
+    )
     add_output(parser)
     values = parser.parse_words(words)
     server, [text] = split_words(parser, values.words, SessionStore())
@@ -54,11 +67,13 @@ def screen_command(words: list[str]) -> int:
     async def show() -> int:
         access = access_of(parser, values)
         session = (await find_process(SessionStore(), server, text, access)).session
-        screen = await _read(session, access, values)
+        screen, command = await _read(session, access, values)
         if screen.inexact:
             say("some output was missed: the screen may be wrong")
         if values.output == "json":
-            print_json({"id": session.id} | _facts(screen))
+            print_json({"id": session.id} | _facts(screen, command))
+        elif values.command:
+            print(_command_words(command))
         elif not (values.svg or values.png):
             print("\n".join([*(screen.history or ()), screen.text]))
         return exit_codes.OK
@@ -81,7 +96,9 @@ def _named(suffix: str) -> Any:
     return name
 
 
-async def _read(session: SavedSession, access: ServerAccess, values: argparse.Namespace) -> Screen:
+async def _read(
+    session: SavedSession, access: ServerAccess, values: argparse.Namespace
+) -> tuple[Screen, LastCommand | None]:
     async with detach.open_beside(session, access) as client:
         found = SessionToken.parse(session.session_token).session_id
         try:
@@ -99,10 +116,27 @@ async def _read(session: SavedSession, access: ServerAccess, values: argparse.Na
                     await client.screenshot(watched.watch_id, path)
             except ImportError as exc:
                 raise ConfigurationError(str(exc)) from exc
-            return await client.screen(watched.watch_id, history=values.history)
+            screen = await client.screen(watched.watch_id, history=values.history)
+            if not values.command:
+                return screen, None
+            asked = ScreenParams(watched.watch_id, lines=False, command=True)
+            told = (await client.read_screen(asked)).command
+            return screen, LastCommand("none") if told is msgspec.UNSET else told
 
 
-def _facts(screen: Screen) -> dict[str, Any]:
+def _command_words(command: LastCommand | None) -> str:
+    if command is None or command.state == "none":
+        return "no command was seen; `exec-server shell --integration` starts a shell that tells"
+    if command.state == "unconfirmed":
+        return "the shell has stopped to tell what it does: its prompt hooks are gone"
+    status = "it still runs" if command.state == "running" else f"exit status {command.exit_code}"
+    cut = ["[the output before this is not kept]"] if command.truncated else []
+    heading = f"$ {command.command}\n[in {command.cwd}; {status}]"
+    told = [heading, *cut, *([command.output] if command.output else [])]
+    return escaped("\n".join(told), keep="\n")
+
+
+def _facts(screen: Screen, command: LastCommand | None) -> dict[str, Any]:
     cursor = screen.cursor
     facts: dict[str, Any] = {
         "rows": screen.rows,
@@ -114,4 +148,6 @@ def _facts(screen: Screen) -> dict[str, Any]:
         "version": screen.version,
         "inexact": screen.inexact,
     }
+    if command is not None:
+        facts["command"] = msgspec.to_builtins(command)
     return facts if screen.history is None else facts | {"history": screen.history}

@@ -26,7 +26,13 @@ from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
 from exec_server.cli.process.own_keyboard import OwnKeyboard
 from exec_server.cli.process.run import recorded_command, start_command
-from exec_server.cli.process.run_options import RunOptions, add_name, add_not_durable, split_server
+from exec_server.cli.process.run_options import (
+    RunOptions,
+    add_integration,
+    add_name,
+    add_not_durable,
+    split_server,
+)
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.recordings.record_option import add_record, record_choice
@@ -74,6 +80,10 @@ examples:
       exec-server shell --keep --name work build
       exec-server attach work
 
+  One whose commands another program can read as data:
+      exec-server shell --integration --name work build
+      exec-server screen --command -o json build work
+
   In a directory:
       exec-server shell --cwd /srv/app build
 """
@@ -94,6 +104,7 @@ def shell_parser() -> Parser:
         help="keep the shell when this program ends or the connection is away for long: "
         "`exec-server attach` continues with it, and only its own exit ends it",
     )
+    add_integration(parser)
     add_not_durable(parser)
     add_limit(parser)
     add_record(parser)
@@ -128,6 +139,7 @@ def shell_command(words: list[str]) -> int:
                 durable=not values.not_durable,
                 name=values.name,
                 keeps=values.keep,
+                integration=values.integration,
                 limits=chosen_limits(values),
                 record=record_choice(values),
                 token=server_token(parser, values),

@@ -82,13 +82,18 @@ def described(denial: Denial) -> str:
 
 def lines(denials: list[Denial], advised: Advice) -> Iterable[str]:
     """What a person is told after a command that was refused something."""
+    yield from refusals(denials)
+    if len(advised.impossible) < len(denials):
+        yield f"to allow it: {printable(advised.command_line, limit=4096)}"
+
+
+def refusals(denials: list[Denial]) -> Iterable[str]:
+    """What was refused, a line for each of the first ones."""
     for denial in denials[:_SHOWN]:
         times = f", {denial.count} times" if denial.count > 1 else ""
         yield f"the sandbox refused: {described(denial)}{times}"
     if len(denials) > _SHOWN:
         yield f"the sandbox refused {len(denials) - _SHOWN} other things"
-    if len(advised.impossible) < len(denials):
-        yield f"to allow it: {printable(advised.command_line, limit=4096)}"
 
 
 def one_line(denials: list[Denial], advised: Advice) -> str:

@@ -182,8 +182,11 @@ async def _limits() -> AsyncIterator[Check]:
     if sys.platform != "linux":
         return
     from exec_server.cli.sandbox.limit_checks import GROUPED, TRIED, limit_check
+    from exec_server.cli.serve.user_scope import enter_own_scope
     from exec_server.local_server import local
 
+    # As a server does, so that the trial shows what a server started here would have.
+    no_scope = await asyncio.to_thread(enter_own_scope, os.environ)
     command, why = ["/bin/sh", "-c", "exit 0"], "no control group can be made"
     try:
         async with asyncio.timeout(_TRIAL_SECONDS), local() as client:
@@ -197,7 +200,7 @@ async def _limits() -> AsyncIterator[Check]:
     except (ExecServerError, OSError, TimeoutError) as exc:
         yield Check("limits", False, None, f"a command cannot be limited: {exc}")
         return
-    yield limit_check(granted, why, is_root=os.geteuid() == 0)
+    yield limit_check(granted, why, is_root=os.geteuid() == 0, no_scope=no_scope)
 
 
 async def _run(sandbox: SandboxContext | None) -> CompletedProcess | str:

@@ -24,11 +24,22 @@ GROUPED = ("memory", "pids", "cpuRate")
 _WORDS = {"watched": "watched", "none": "not held"}
 
 
-def limit_check(granted: Mapping[str, GrantedLimit], why: str, *, is_root: bool) -> Check:
-    """What became of the limits of a trial; *why* is the reason why a limit is not held."""
+def limit_check(
+    granted: Mapping[str, GrantedLimit],
+    why: str,
+    *,
+    is_root: bool,
+    no_scope: str | None = None,
+) -> Check:
+    """What became of the limits of a trial; *why* is the reason why a limit is not held.
+
+    *no_scope* says why systemd has not given a control group to this process.
+    """
     found = _found(granted)
     if all(granted[name].mechanism in ("cgroup1", "cgroup2") for name in GROUPED):
         return Check("limits", True, found)
+    if no_scope is not None and not is_root:
+        why += f"; no group from systemd: {no_scope}"
     return Check("limits", False, found, f"{found}: {why}", remedy(is_root=is_root))
 
 
@@ -50,7 +61,8 @@ def remedy(*, is_root: bool, has_systemd: bool | None = None) -> str:
         return "Delegate=yes in the [Service] section of the server's unit"
     if has_systemd:
         return (
-            "systemd-run --user --scope -p Delegate=yes exec-server ..., or Delegate=yes in a unit"
+            "systemd-run --user --scope -p Delegate=yes exec-server ..., Delegate=yes in a unit, "
+            "or `loginctl enable-linger`, after which a server asks for a scope itself"
         )
     if is_root:
         return (

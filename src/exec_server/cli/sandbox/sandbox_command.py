@@ -118,8 +118,14 @@ def sandbox_command(words: list[str]) -> int:
 
 
 async def _run(options: RunOptions, collected: Collected) -> int:
+    from exec_server.cli.hidden_state import hide_state
     from exec_server.cli.process.run import run_on
     from exec_server.local_server import local
+    from exec_server.sandbox.own_places import reveal
 
-    async with local(client_name="exec-server sandbox") as client:
-        return await run_on(client, options, Notices(), collected)
+    hidden = hide_state()
+    try:
+        async with local(client_name="exec-server sandbox") as client:
+            return await run_on(client, options, Notices(), collected)
+    finally:
+        reveal(hidden)

@@ -12,6 +12,7 @@ stream_options.py  what streams of clients may reach
 record_options.py    records all terminals
 quota_options.py  the quotas of all clients together
 service_notices.py   tells systemd that the server is ready, reloads, stops or hangs
+user_scope.py     a control group of its own in a systemd user session
 reloading.py      reads tokens, certificates and the log level again at SIGHUP
 own_files.py      hides the server's secret files from sandboxes
 codex_config.py   Codex's config.toml, which `--strict-config` checks

@@ -10,9 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from exec_server.cli.parser import Parser, path, positive_count
 
@@ -25,7 +23,7 @@ _MOST_FILES = 1000
 _LEAST_BYTES = 1 << 16
 
 
-class AuditSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AuditSettings(NamedTuple):
     """The options of this module as they were given."""
 
     file: str | None = None

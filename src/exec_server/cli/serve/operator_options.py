@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple
 
 from exec_server.cli.options import LOG_LEVELS
 from exec_server.cli.parser import Flag, Parser, path
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "default"
 
 
-class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorOptions(NamedTuple):
     """The options of this module as they were given."""
 
     principals: str | None = None

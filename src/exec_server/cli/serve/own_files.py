@@ -6,26 +6,26 @@ import os
 from collections.abc import Iterator
 from functools import partial
 
+from exec_server.cli.hidden_state import hide_state
 from exec_server.cli.serve.audit_options import own_folder
 from exec_server.cli.serve.serve_options import ServeOptions
-from exec_server.remote.state_dir import state_home
 from exec_server.transport.address import UnixAddress, parse_listen_url
 
 
 def hide_from_sandboxes(options: ServeOptions) -> None:
     """Hide the files that *options* name, our state directory and the server's Unix socket."""
-    paths = [path for path in _paths(options) if path is not None]
-    log = options.audit.file
-    if paths or log is not None:
-        from exec_server.sandbox.own_places import hide, keep
+    from exec_server.sandbox.own_places import hide, keep
 
-        for path in paths:
+    hide_state()
+    for path in _paths(options):
+        if path is not None:
             hide(path)
-        if log is not None:
-            from exec_server.audit.audit_reader import files_of
+    log = options.audit.file
+    if log is not None:
+        from exec_server.audit.audit_reader import files_of
 
-            # It cannot be hidden in a directory with other files, but stays as it is there, too.
-            keep(partial(files_of, os.path.abspath(log)))
+        # It cannot be hidden in a directory with other files, but stays as it is there, too.
+        keep(partial(files_of, os.path.abspath(log)))
 
 
 def _paths(options: ServeOptions) -> Iterator[str | None]:
@@ -39,9 +39,6 @@ def _paths(options: ServeOptions) -> Iterator[str | None]:
     yield remote.audit_log
     yield None if options.audit.file is None else own_folder(options.audit.file)
     yield from (options.record.directory, options.record.secrets_file)
-    folder = state_home()
-    # Sessions that were detached, keys and tokens of registries.
-    yield str(folder) if os.path.exists(folder) else None
     if not remote.is_requested and options.listen.startswith("unix:"):
         address = parse_listen_url(options.listen)
         yield address.path if isinstance(address, UnixAddress) else None

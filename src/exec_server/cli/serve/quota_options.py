@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple
 
 from exec_server.cli.parser import Parser
 
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
     from exec_server.server.floors.quotas import WhenFull
 
 
-class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaOptions(NamedTuple):
     """The options of this module as they were given."""
 
     max_connections: int | None = None

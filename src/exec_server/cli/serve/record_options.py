@@ -9,9 +9,7 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple
 
 from exec_server.cli.parser import Parser, path
 from exec_server.cli.serve.audit_options import size
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_QUOTA = 1 << 30
 
 
-class RecordOptions(msgspec.Struct, frozen=True, kw_only=True):
+class RecordOptions(NamedTuple):
     """The options of this module as they were given."""
 
     directory: str | None = None

@@ -18,6 +18,7 @@ import msgspec
 
 from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
+from exec_server.cli.loading import loading
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.audit_options import open_audit
@@ -29,6 +30,7 @@ from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.serve.service_notices import ServiceNotices
 from exec_server.cli.serve.state_place import state_directory
+from exec_server.cli.serve.user_scope import enter_own_scope
 from exec_server.cli.standard_streams import print_or_log, say_farewell
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
@@ -72,6 +74,8 @@ def serve_command(words: list[str]) -> int:
             log_setup.set_level(read_log_level(level_file))
         _check_codex_settings(options)
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
+        # Before there is a keeper, which has to be in the same group.
+        enter_own_scope(os.environ)
         in_loop(_serve(options, limits))
     except (ConfigurationError, RegistryError) as exc:
         print_error(str(exc))
@@ -138,8 +142,9 @@ async def _listen(
     audit: ServerAudit | None,
     recorder: TerminalRecorder | None,
 ) -> None:
-    from exec_server.server.serving import serve, serve_stdio
-    from exec_server.transport.address import StdioAddress, parse_listen_url
+    with loading():
+        from exec_server.server.serving import serve, serve_stdio
+        from exec_server.transport.address import StdioAddress, parse_listen_url
 
     operator = options.operator
     tls, access = certificate(operator), unix_access(operator, options.listen)

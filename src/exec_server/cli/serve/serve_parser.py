@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from exec_server import defaults
 from exec_server.cli.commands import commands_help
 from exec_server.cli.options import FORMATS, LOG_LEVELS, add_labels
 from exec_server.cli.parser import (
@@ -21,6 +22,7 @@ from exec_server.cli.parser import (
     positive_count,
     seconds,
 )
+from exec_server.cli.program_name import PROG, version_line
 from exec_server.cli.serve.audit_options import add_audit
 from exec_server.cli.serve.operator_options import add_operator_options
 from exec_server.cli.serve.process_limit_options import add_process_limits
@@ -28,11 +30,7 @@ from exec_server.cli.serve.quota_options import add_quota_options
 from exec_server.cli.serve.record_options import add_record_options
 from exec_server.cli.serve.state_options import add_state
 from exec_server.cli.serve.stream_options import add_stream_rules
-from exec_server.limits import DEFAULT_LIMITS
-from exec_server.server.authentication import DEFAULT_CLOCK_SKEW
-from exec_server.transport.address import DEFAULT_LISTEN_URL
-
-PROG = "exec-server"
+from exec_server.defaults import DEFAULT_CLOCK_SKEW, DEFAULT_LISTEN_URL
 
 _DESCRIPTION = """\
 Run processes, terminals and files on one machine for clients on another one. Without a command
@@ -202,14 +200,14 @@ def _add_limits(parser: Parser) -> None:
         "--concurrent-requests",
         metavar="<COUNT>",
         type=positive_count,
-        default=DEFAULT_LIMITS.concurrent_requests,
+        default=defaults.CONCURRENT_REQUESTS,
         help="requests of one connection that run at the same time [default: %(default)s]",
     )
     group.add_argument(
         "--max-concurrent-requests",
         metavar="<COUNT>",
         type=positive_count,
-        default=DEFAULT_LIMITS.max_concurrent_requests,
+        default=defaults.MAX_CONCURRENT_REQUESTS,
         help="the most that a client may ask for in `initialize`; never less than "
         "--concurrent-requests [default: %(default)s]",
     )
@@ -217,7 +215,7 @@ def _add_limits(parser: Parser) -> None:
         "--retain-bytes",
         metavar="<BYTES>",
         type=positive_count,
-        default=DEFAULT_LIMITS.retained_bytes,
+        default=defaults.RETAINED_BYTES,
         help="how much output of each process is retained for late readers; older output is "
         "dropped [default: %(default)s]",
     )
@@ -225,7 +223,7 @@ def _add_limits(parser: Parser) -> None:
         "--detached-session-seconds",
         metavar="<SECONDS>",
         type=seconds,
-        default=DEFAULT_LIMITS.detached_session_seconds,
+        default=defaults.DETACHED_SESSION_SECONDS,
         help="how long a session can be resumed after its connection was lost; its processes run "
         "on meanwhile [default: %(default)g]",
     )
@@ -233,7 +231,7 @@ def _add_limits(parser: Parser) -> None:
         "--max-detached-session-seconds",
         metavar="<SECONDS>",
         type=seconds,
-        default=DEFAULT_LIMITS.max_detached_session_seconds,
+        default=defaults.MAX_DETACHED_SESSION_SECONDS,
         help="the most that a client may ask for, as `run --detach` does; never less than "
         "--detached-session-seconds [default: %(default)g]",
     )
@@ -241,7 +239,7 @@ def _add_limits(parser: Parser) -> None:
         "--closed-process-seconds",
         metavar="<SECONDS>",
         type=seconds,
-        default=DEFAULT_LIMITS.closed_process_seconds,
+        default=defaults.CLOSED_PROCESS_SECONDS,
         help="how long the output of an ended process can be read [default: %(default)g]",
     )
 
@@ -389,7 +387,7 @@ def _add_information(parser: Parser) -> None:
 
 
 class _ShowVersion(argparse.Action):
-    """Finds the version only when asked, because that takes longer than the start of a server."""
+    """Prints the version, without the line breaks that argparse makes in long texts."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **rest: Any) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **rest)
@@ -401,11 +399,5 @@ class _ShowVersion(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            number = version("exec-server")
-        except PackageNotFoundError:
-            number = "(not installed)"
-        print(f"{PROG} {number}")
+        print(version_line())
         parser.exit()

@@ -5,9 +5,9 @@ This module loads little: the server's parser uses it.
 
 from __future__ import annotations
 
+from exec_server import defaults
 from exec_server.cli.options import duration
 from exec_server.cli.parser import Parser, path, positive_count
-from exec_server.limits import DEFAULT_LIMITS
 
 # The word for a server without durable jobs.
 NO_STATE = "none"
@@ -30,7 +30,7 @@ def add_state(parser: Parser) -> None:
         "--state-job-bytes",
         metavar="<BYTES>",
         type=positive_count,
-        default=DEFAULT_LIMITS.job_journal_bytes,
+        default=defaults.JOB_JOURNAL_BYTES,
         help="how much output of each durable job is kept; older output is dropped "
         "[default: %(default)s]",
     )
@@ -38,14 +38,14 @@ def add_state(parser: Parser) -> None:
         "--state-total-bytes",
         metavar="<BYTES>",
         type=positive_count,
-        default=DEFAULT_LIMITS.job_journal_total_bytes,
+        default=defaults.JOB_JOURNAL_TOTAL_BYTES,
         help="how much output of all durable jobs together is kept [default: %(default)s]",
     )
     group.add_argument(
         "--state-keep",
         metavar="<DURATION>",
         type=duration,
-        default=DEFAULT_LIMITS.job_keep_seconds,
+        default=defaults.JOB_KEEP_SECONDS,
         help="how long a durable job that has ended, and its output, can be read: seconds, or a "
-        f"number with s, m, h or d [default: {DEFAULT_LIMITS.job_keep_seconds / 86400:g}d]",
+        f"number with s, m, h or d [default: {defaults.JOB_KEEP_SECONDS / 86400:g}d]",
     )

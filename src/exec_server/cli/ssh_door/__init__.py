@@ -5,4 +5,5 @@ ssh_proxy_command.py   the ProxyCommand of that stanza: an ssh server for one co
 proxy_words.py         the words of `ssh-proxy`
 door_target.py         opens the server or the process that the name of the host means
 attached.py            attaches to a process for an ssh connection
+attached_process.py    the process that it is attached to: output, keys, and who drives
 """

@@ -1,23 +1,36 @@
-"""A process that an ssh connection attaches to, as `exec-server attach` does."""
+"""Attaches an ssh connection to a process, as `exec-server attach` does."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from exec_server.cli.options import Token
 from exec_server.cli.process import detach
+from exec_server.cli.process.looking_on import can_watch
 from exec_server.cli.process.named_process import NamedProcess, find_process
+from exec_server.cli.process.own_keyboard import own_name
 from exec_server.cli.process.recent_output import find_recent
 from exec_server.cli.process.saved_sessions import SessionStore
 from exec_server.cli.process.session_holder import open_held
+from exec_server.cli.process.watched_terminal import Meant
+from exec_server.cli.ssh_door.attached_process import LookedOnProcess, OwnedProcess
+from exec_server.client.session_token import SessionToken
 from exec_server.errors import ConfigurationError, InvalidRequest
+from exec_server.ssh_door.target import AttachedProcess, AttachWish
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.process.remote_process import RemoteProcess
 
 _CLIENT_NAME = "exec-server ssh-proxy"
+# What may follow `ssh NAME%ID`.
+_TAKE, _WATCH = "take", "watch"
+# A client that is leaving has so many attempts, with a pause in seconds between two, before the
+# process counts as followed by it.
+_ATTEMPTS, _PAUSE = 8, 0.25
 
 
 class Attaching:
@@ -42,41 +55,98 @@ class Attaching:
         self._found: NamedProcess | None = None
         self._client: ExecServerClient | None = None
         self._process: RemoteProcess | None = None
+        self._is_attached = False
 
     async def client(self) -> ExecServerClient:
         """The client of the session that the process is in. Raises ExecServerError."""
         if self._client is None:
-            await self._open()
+            await self._open(is_patient=True)
         assert self._client is not None
         return self._client
 
-    async def attach(self) -> RemoteProcess:
-        """Follow the process. Raises ExecServerError, also for a second follower."""
-        if self._process is not None:
+    async def attach(self, wish: AttachWish) -> AttachedProcess:
+        """Take part in the process. Raises ExecServerError, also for a second time."""
+        if self._is_attached:
             raise ConfigurationError(f"`{self._text}` is attached by this connection already")
+        if wish.words not in ("", _TAKE, _WATCH):
+            raise ConfigurationError(
+                f"`{self._text}` runs already, and cannot run `{wish.words}`; possible words are "
+                "`take` (take the keyboard) and `watch` (only look on)"
+            )
+        self._is_attached = True
+        if wish.words != "" or not await self._continued():
+            return await self._look_on(wish)
+        return await self._own(wish)
+
+    async def _own(self, wish: AttachWish) -> AttachedProcess:
         client = await self.client()
         assert self._found is not None
         session, job = self._found.session, self._found.job
         try:
             after = None if job is None else (await find_recent(client, job)).after_seq
+            picture = None
+            if wish.has_terminal and session.tty and await client.offers("processWatch"):
+                picture = await client.screen_picture(session.process_id)
+            if picture is not None:
+                after = picture.seq
             self._process = await client.attach(session.process_id, after)
         except InvalidRequest as exc:
             raise detach.expired(session) from exc
         self._stack.callback(self._save)
-        return self._process
+        owned = OwnedProcess(self._process, wish, picture)
+        await owned.begin()
+        return owned
 
-    async def _open(self) -> None:
-        found = self._found = await find_process(
-            self._store, self._server, self._text, self._access
+    async def _look_on(self, wish: AttachWish) -> AttachedProcess:
+        """Look on beside the program that follows the process."""
+        session = (await self._find()).session
+        meant = Meant(
+            session.process_id,
+            SessionToken.parse(session.session_token).session_id,
+            "person" if wish.has_terminal else "agent",
+            own_name(),
+            takes=wish.words == _TAKE,
+            pictures=wish.has_terminal,
         )
-        session = found.session
-        if session.exit_code is not None or session.lost is not None:
-            raise ConfigurationError(
-                f"`{session.id}` has ended; `exec-server logs {session.id}` prints its output"
-            )
 
-        def opening(is_patient: bool) -> contextlib.AbstractAsyncContextManager[ExecServerClient]:
-            return detach.open_saved(session, self._access, is_patient=is_patient)
+        def opening() -> AbstractAsyncContextManager[ExecServerClient]:
+            return detach.open_beside(session, self._access)
+
+        looked_on = LookedOnProcess(opening, meant, wish, may_take=wish.words != _WATCH)
+        await looked_on.begin()
+        return looked_on
+
+    async def _continued(self) -> bool:
+        """Continue the session of the process; False if another client has it, and shares it."""
+        if not await can_watch((await self._find()).session, self._access):
+            await self._open(is_patient=True)
+            return True
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._open(is_patient=False)
+                return True
+            except detach.SessionUnavailable as exc:
+                if exc.state != "attached":
+                    raise
+            await asyncio.sleep(_PAUSE)
+        return False
+
+    async def _find(self) -> NamedProcess:
+        if self._found is None:
+            found = await find_process(self._store, self._server, self._text, self._access)
+            session = found.session
+            if session.exit_code is not None or session.lost is not None:
+                raise ConfigurationError(
+                    f"`{session.id}` has ended; `exec-server logs {session.id}` prints its output"
+                )
+            self._found = found
+        return self._found
+
+    async def _open(self, *, is_patient: bool) -> None:
+        session = (await self._find()).session
+
+        def opening(patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
+            return detach.open_saved(session, self._access, is_patient=patient and is_patient)
 
         command = f"ssh {self._server}%{self._text}"
         held = open_held(opening, session, force=False, command=command)

@@ -17,7 +17,6 @@ from exec_server.ssh_door.target import INPUT_BYTES, DoorTarget
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
-    from exec_server.client.process.remote_process import RemoteProcess
 
 CLIENT_NAME = "exec-server ssh-proxy"
 # Each write of a command's input waits for its answer; with larger ones latency matters less.
@@ -93,10 +92,4 @@ async def _attaching(
     async with contextlib.AsyncExitStack() as stack:
         attaching = Attaching(server, process, token=token, token_file=token_file, stack=stack)
 
-        async def attach() -> RemoteProcess:
-            return await attaching.attach()
-
-        async def client() -> ExecServerClient:
-            return await attaching.client()
-
-        yield DoorTarget(client, attach)
+        yield DoorTarget(attaching.client, attaching.attach)

@@ -66,6 +66,7 @@ def _claims(subject: str, values: argparse.Namespace, *, now: int) -> dict[str, 
         "exp": now + int(lifetime),
         "iss": values.issuer,
         "aud": values.audience,
+        "kind": values.kind,
         "may": None if values.may is None else in_order(values.may),
     }
     return {name: value for name, value in claims.items() if value is not None}

@@ -24,6 +24,7 @@ from exec_server.cli.token.token_options import (
     add_expires,
     add_file,
     add_floors,
+    add_kind,
     add_may,
     add_quotas,
     described_record,
@@ -73,6 +74,10 @@ examples:
       exec-server token create agent --may exec --root /srv/app \\
           --sandbox-floor workspace-write=/srv/app --limit memory=2G --max-processes 50 --rate 20/s
 
+  An agent, which can never take the keyboard from a person, and a person who may look on:
+      exec-server token create bot --may exec --kind agent > bot.token
+      exec-server token create ann --may all --kind person > ann.token
+
   By client certificate, and by user at a Unix socket:
       exec-server token create alice --certificate alice
       exec-server token create www --unix-user www-data --may files:read
@@ -118,10 +123,11 @@ def token_parser() -> Parser:
         "how long: seconds, or a number with s, m, h or d; also of rotate and sign "
         "[default: without an end; of sign 1h]",
     )
+    add_kind(made)
     add_credentials(made)
     add_floors(parser.add_argument_group("create: floors, which no request can lift"))
     add_quotas(parser.add_argument_group("create: quotas"))
-    add_sign_options(parser.add_argument_group("sign, which also has --may and --expires"))
+    add_sign_options(parser.add_argument_group("sign, which also has --may, --kind and --expires"))
     return parser
 
 
@@ -131,7 +137,7 @@ def _refuse_options_of_others(parser: Parser, values: argparse.Namespace) -> Non
     own = {
         "create": set(vars(values)) - _SIGNING,
         "rotate": _EXPIRING,
-        "sign": _SIGNING | _EXPIRING | {"may"},
+        "sign": _SIGNING | _EXPIRING | {"may", "kind"},
     }.get(values.action, set())
     for dest, value in vars(values).items():
         if dest not in always | own and value not in (None, False, []):

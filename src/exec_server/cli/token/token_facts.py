@@ -30,6 +30,7 @@ def facts(record: PrincipalRecord, use: LastUse | None) -> dict[str, Any]:
     return {
         "name": record.name,
         "may": in_order(record.may),
+        "kind": record.kind,
         "hasToken": record.digest is not None,
         "certificates": record.certificates,
         "unixUsers": record.unix_users,
@@ -51,6 +52,7 @@ def lines(record: PrincipalRecord, use: LastUse | None) -> list[str]:
     shown = {
         "name": record.name,
         "may": ",".join(in_order(record.may)) or "nothing",
+        "kind": record.kind or "",
         "proved by": ", ".join(_proofs(record)) or "nothing",
         **shown_restrictions(to_builtins(record.floors)),
         **shown_restrictions(to_builtins(record.quotas)),

@@ -53,6 +53,16 @@ def add_may(options: Options, text: str) -> None:
     options.add_argument("--may", metavar="<SCOPES>", type=quantity(read_scopes), help=text)
 
 
+def add_kind(options: Options) -> None:
+    options.add_argument(
+        "--kind",
+        metavar="<agent|person>",
+        choices=("agent", "person"),
+        help="what it is on a terminal that is shared: an agent cannot take the keyboard from a "
+        "person, whatever its client says; also of sign [default: what each client says]",
+    )
+
+
 def add_credentials(options: Options) -> None:
     """How a principal proves who it is."""
     add = options.add_argument
@@ -157,6 +167,7 @@ def described_record(name: str, values: argparse.Namespace, *, now: float) -> Pr
         name=name,
         may=_USUAL if values.may is None else values.may,
         floors=_floors(values),
+        kind=values.kind,
         quotas=Quotas(
             max_processes=values.max_processes,
             max_connections=values.max_connections,

@@ -71,6 +71,8 @@ def whoami_command(words: list[str]) -> int:
 
 def _show(found: WhoamiResult) -> None:
     shown = {"principal": found.principal, "may": ",".join(found.may) or "nothing"}
+    if found.kind is not None:
+        shown["kind"] = found.kind
     shown |= shown_restrictions(found.floors) | shown_restrictions(found.quotas)
     width = max(map(len, shown))
     for name, value in shown.items():

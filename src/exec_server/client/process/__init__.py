@@ -16,5 +16,6 @@ sharing_calls.py      `watch` and `control`: looking on, and driving
 watched_process.py    WatchedProcess: the handle of one who looks on
 watched_processes.py  all watches of a client: routes events, watches again after a reconnect
 control.py            who takes part in a process, as the server has told
+framed_input.py       input that a helper command ends, on servers that cannot end it
 run_to_end.py         `run`: write input, collect output, enforce the timeout
 """

@@ -111,6 +111,8 @@ class Processes(SharingCalls, DenialCalls, ScreenCalls):
         check_seconds(timeout, "timeout")
         check_size(max_output, "max_output")
         check_seconds(drain, "drain")
+        if drain is not None and not drain >= 0:
+            raise ValueError(f"drain must not be negative: {drain}")
         if input is not None:
             await self._session.require("processCloseStdin", "it cannot end a command's input")
         handle = await self.start(

@@ -80,7 +80,7 @@ def screen_of(result: ScreenResult, before: Screen | None = None) -> Screen:
         lines, cells = _all_rows(result)
         before = Screen(0, 0, [], result.cursor)
     else:
-        lines, cells = _changed(before, result.lines)
+        lines, cells = _changed(before, result)
     return replace(
         before,
         version=result.version,
@@ -111,11 +111,13 @@ def _all_rows(result: ScreenResult) -> tuple[list[str], list[list[ScreenSpan]] |
 
 
 def _changed(
-    before: Screen, rows: list[ScreenRow]
+    before: Screen, result: ScreenResult
 ) -> tuple[list[str], list[list[ScreenSpan]] | None]:
-    lines = list(before.lines)
-    cells = None if before.cells is None else list(before.cells)
-    for row in rows:
+    rows = _known(result.rows, len(before.lines))
+    # All rows are told when their number has changed.
+    lines = [*before.lines, *[""] * rows][:rows]
+    cells = None if before.cells is None else [*before.cells, *([] for _ in range(rows))][:rows]
+    for row in result.lines:
         lines[row.row] = row.text
         if cells is not None:
             cells[row.row] = _spans(row)

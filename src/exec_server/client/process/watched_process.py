@@ -13,6 +13,7 @@ from exec_server.client.arguments import BytesLike, as_bytes, as_signal
 from exec_server.client.process.control import ControlView
 from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.errors import ExecServerError, InvalidRequest, ProcessLost, StdinClosed
+from exec_server.protocol.denials import DenialsResult
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.sharing import (
     ControlChangedEvent,
@@ -283,6 +284,10 @@ class WatchedProcess:
     async def terminate(self) -> bool:
         """Kill the process and all that it has started; True if it was still running."""
         return await self._client.terminate(self.watch_id)
+
+    async def denials(self) -> DenialsResult:
+        """What the sandbox refused so far; see `RemoteProcess.denials`."""
+        return await self._client.list_denials(self.watch_id)
 
     # What the connection reports.
 

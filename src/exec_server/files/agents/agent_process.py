@@ -12,6 +12,8 @@ from exec_server.sandbox.model import Policy
 _READ_BYTES = 256 * 1024
 # An agent's lines are shorter; a longer one is not its own.
 _LINE_BYTES = 4 * 1024 * 1024
+# How many seconds the reason of an early end is waited for.
+_LAST_WORDS = 2.0
 
 
 class AgentRun(Protocol):
@@ -63,6 +65,7 @@ class Agent:
         self._rest = bytearray()
         self._is_reading = False
         self._is_closed = False
+        self._ending: asyncio.TimerHandle | None = None
         os.set_blocking(self._stdout, False)
         self.resume()
 
@@ -73,7 +76,7 @@ class Agent:
             self._loop.remove_reader(self._stdout)
 
     def resume(self) -> None:
-        if not self._is_reading and not self._is_closed:
+        if not self._is_reading and not self._is_closed and self._ending is None:
             self._is_reading = True
             self._loop.add_reader(self._stdout, self._on_readable)
 
@@ -83,6 +86,8 @@ class Agent:
             return
         self.pause()
         self._is_closed = True
+        if self._ending is not None:
+            self._ending.cancel()
         os.close(self._stdout)
         os.close(self._stdin)
         self._process.discard()
@@ -95,7 +100,7 @@ class Agent:
         except OSError:
             data = b""
         if not data:
-            self._finish("it ended early")
+            self._ended_early()
             return
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
@@ -107,6 +112,12 @@ class Agent:
             if self._is_closed:
                 return
             self._on_line(bytes(line))
+
+    def _ended_early(self) -> None:
+        """Its last words say why, for example that the sandbox cannot be enforced here."""
+        self.pause()
+        self._ending = self._loop.call_later(_LAST_WORDS, self._finish, "it ended early")
+        self._process.ended.add_done_callback(lambda ended: self._finish(ended.result()))
 
     def _finish(self, text: str) -> None:
         if not self._is_closed:

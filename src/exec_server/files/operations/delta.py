@@ -82,14 +82,32 @@ def _signature(fd: int, part: _Part, is_cancelled: IsCancelled) -> Encoded:
 def _blocks(fd: int, part: _Part, is_cancelled: IsCancelled) -> Iterator[tuple[int, bytes]]:
     """The size and the SHA-256 of each block of a fixed size."""
     done = 0
+    # One buffer for all of them: new memory costs as much as the reading.
+    buffer = memoryview(bytearray(min(_PIECE_BYTES, part.block_bytes, max(part.length, 1))))
     while done < part.length:
-        size = min(part.block_bytes, part.length - done)
-        block, digest = part._replace(offset=part.offset + done, length=size), hashlib.sha256()
-        read = sum(len(data) for data in _pieces(fd, block, digest, is_cancelled))
+        block = part._replace(
+            offset=part.offset + done, length=min(part.block_bytes, part.length - done)
+        )
+        read, digest = _block(fd, block, buffer, is_cancelled)
         if not read:
             return
-        yield read, digest.digest()
+        yield read, digest
         done += read
+
+
+def _block(
+    fd: int, block: _Part, buffer: memoryview, is_cancelled: IsCancelled
+) -> tuple[int, bytes]:
+    """How much of a block could be read, and its SHA-256."""
+    digest, done = hashlib.sha256(), 0
+    end = min(block.offset + block.length, (1 << 63) - 1) - block.offset
+    while done < end and not is_cancelled():
+        size = os.preadv(fd, [buffer[: end - done]], block.offset + done)
+        if not size:
+            break
+        digest.update(buffer[:size])
+        done += size
+    return done, digest.digest()
 
 
 def _pieces(

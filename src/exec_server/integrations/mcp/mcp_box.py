@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 import exec_server
+from exec_server.integrations.boxes import end_all
 from exec_server.integrations.mcp.job_records import JobRecord, JobRecords
 from exec_server.integrations.mcp.mcp_settings import McpSettings
 
@@ -44,6 +45,8 @@ class McpBox:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._commands is not None:
+            await end_all(self._commands)
         await self._stack.aclose()
         if self._record is not None:
             self._record.release()

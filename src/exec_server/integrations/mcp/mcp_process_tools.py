@@ -88,7 +88,7 @@ class ProcessTools:
             cwd=cwd or self._settings.cwd,
             env=env,
             max_output=max_output_bytes or self._settings.max_output,
-            sandbox=await self._sandbox(client, cwd, sandbox),
+            sandbox=await self._sandbox(client, env, sandbox),
         )
         try:
             async with _progress(ctx, seconds, f"`{_shortened(words)}` runs"):
@@ -134,7 +134,7 @@ class ProcessTools:
             env=env,
             tty=tty,
             stdin=True,
-            sandbox=await self._sandbox(client, cwd, sandbox),
+            sandbox=await self._sandbox(client, env, sandbox),
             durable=await client.offers("processDurable"),
             ensure=True,
         )
@@ -274,15 +274,22 @@ class ProcessTools:
         return [(await client.environment_info()).shell.path, "-c", command]
 
     async def _sandbox(
-        self, client: exec_server.ExecServerClient, cwd: str | None, chosen: str | None
+        self, client: exec_server.ExecServerClient, env: dict[str, str] | None, chosen: str | None
     ) -> Any:
-        """The sandbox of a command. Raises if the server does not say that it has sandboxes."""
+        """The sandbox of a command. Raises if the server does not say that it has sandboxes.
+
+        That of the operator depends on nothing that the model says: neither on the directory of the
+        command nor on TMPDIR, which names a directory that commands may write to.
+        """
         if chosen == "none":
             return None
-        where = cwd or self._settings.cwd
-        context = chosen or await self._settings.sandbox_for(client, where)
-        if context is not None and await client.sandbox_info() is None:
+        context = chosen or await self._settings.sandbox_for(client, self._settings.cwd)
+        if context is None:
+            return None
+        if await client.sandbox_info() is None:
             raise ToolError("the server does not say that it confines commands; nothing has run")
+        if not chosen and "TMPDIR" in (env or {}):
+            raise ToolError("a command in this sandbox cannot have another TMPDIR")
         return context
 
 

@@ -10,7 +10,9 @@ from typing import Any
 from mcp.server import MCPServer
 from mcp.server.mcpserver import ResourceSecurity
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp_types import ToolAnnotations
+from pydantic import ConfigDict
 
 import exec_server
 from exec_server.integrations.mcp.mcp_box import McpBox
@@ -27,13 +29,7 @@ _CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_wor
 
 
 def make_server(box: McpBox, settings: McpSettings) -> MCPServer:
-    """An MCP server whose tools use *box*; `run_stdio_async` or `mcp_http.serve_http` runs it."""
-    server = MCPServer(
-        "exec-server",
-        version=exec_server.__version__,
-        instructions=_instructions(settings),
-        log_level="WARNING",
-    )
+    """An MCP server whose tools use *box*; `mcp_stdio` or `mcp_http` serves it."""
     processes, files = ProcessTools(box, settings), FileTools(box, settings)
     tools: list[tuple[str, Callable[..., Any], str, ToolAnnotations]] = [
         ("run", processes.run, "Run a command", _ACTS),
@@ -50,13 +46,33 @@ def make_server(box: McpBox, settings: McpSettings) -> MCPServer:
         ("search", files.search, "Search files", _LOOKS),
     ]
     hidden = {name for choice, name in _ARGUMENTS.items() if choice not in settings.model_may}
-    for name, function, title, hints in tools:
-        if settings.read_only and hints is not _LOOKS:
-            continue
-        tool = _as_tool(function, hidden)
-        server.add_tool(tool, name=name, title=title, annotations=hints)
+    server = MCPServer(
+        "exec-server",
+        version=exec_server.__version__,
+        instructions=_instructions(settings),
+        log_level="WARNING",
+        tools=[
+            strict_tool(_as_tool(function, hidden), name=name, title=title, annotations=hints)
+            for name, function, title, hints in tools
+            if hints is _LOOKS or not settings.read_only
+        ],
+    )
     _add_resources(server, processes, files)
     return server
+
+
+def strict_tool(function: Callable[..., Any], **options: Any) -> Tool:
+    """A tool that refuses arguments which it does not have, as its schema says.
+
+    Without this, a misspelt `timeout` would be ignored, and so would a `sandbox` that the model
+    believes to have chosen.
+    """
+    tool = Tool.from_function(function, **options)
+    loose = tool.fn_metadata.arg_model
+    strict: Any = type(loose.__name__, (loose,), {"model_config": ConfigDict(extra="forbid")})
+    tool.fn_metadata.arg_model = strict
+    tool.parameters = strict.model_json_schema(by_alias=True)
+    return tool
 
 
 def _add_resources(server: MCPServer, processes: ProcessTools, files: FileTools) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import exec_server
 
-# The sandbox for a command in a directory of the server; None runs it without one.
+# The sandbox for every command and file, given the directory of the operator; None: without one.
 SandboxFor = Callable[
     [exec_server.ExecServerClient, str | None], Awaitable["exec_server.SandboxContext | None"]
 ]

@@ -9,6 +9,7 @@
     journal_pump.py     moves an output into the journal
     state_directory.py  the files: who owns them, jobs and sessions
     stored_control.py   who drives a job, for the next server
+    stored_screen.py    the sizes of its terminal and other facts, for the next server
     durable_spawner.py  the server's side of the durable keeper
     keeper_hello.py     the first message of that keeper: whether the two understand each other
     durable_keeper.py   the durable keeper, a program of its own

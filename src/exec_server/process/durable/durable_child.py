@@ -7,10 +7,11 @@ import functools
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from exec_server.limits import Limits
-from exec_server.process.child import Child, Outlet, Sandbox
+from exec_server.process.child import Child, NumberedSize, Outlet, Sandbox
 from exec_server.process.durable.durable_job import DurableJob
 from exec_server.process.durable.durable_stdin import DurableStdin
 from exec_server.process.durable.journal_log import Record
@@ -70,6 +71,8 @@ class DurableChild(Child):
         # True if an earlier server has seen its end.
         self.was_over = False
         self._retry: asyncio.TimerHandle | None = None
+        # True if its screen is wanted from the first output on.
+        self.wants_screen = params.screen
         # True once this server has left it to its keeper.
         self._is_left = False
 
@@ -80,6 +83,9 @@ class DurableChild(Child):
             "refusal": self.sandbox.refusal if self.sandbox is not None else None,
             "started_at": self.started_at,
         }
+
+    def new_record_file(self) -> Path | None:
+        return self.job.new_record_file()
 
     def store_control(self, control: StoredControl) -> None:
         if not self._is_left:
@@ -106,6 +112,8 @@ class DurableChild(Child):
                 on_end=self._maybe_close,
             )
             self._pumps.append(pump)
+        if self.is_tty:
+            self.stored_screen = self.job.stored_screen()
         if self._stdin_state != "none":
             self.stdin = DurableStdin(
                 self.job, is_terminal=self.is_tty, is_closing=self._stdin_state == "closing"
@@ -227,6 +235,11 @@ class DurableChild(Child):
         self.started_at = saved.started_at
         self._mark = saved.mark
         self.log = self.job.log
+        self.wants_screen = saved.screen
+        if self.is_tty:
+            self.stored_screen = self.job.stored_screen()
+            sizes, self.sizes_dropped = self.stored_screen.sizes()
+            self.sizes += [NumberedSize(*size) for size in sizes]
         if saved.output_limit is not None:
             self.limit_output(saved.output_limit)
         self.was_over = not self.job.log.notes.keys().isdisjoint(("exited", "lost"))
@@ -239,6 +252,10 @@ class DurableChild(Child):
         self.pid = kept.pid
         self._stdin_state = kept.input
         self._own(fds, asyncio.get_running_loop())
+        size = self.current_size()
+        if size is not None and size != self.terminal_size:
+            # The earlier server was killed before it could note it.
+            self.resize(*size)
         if self._asked_window is not None:
             self.grant(self._asked_window)
         self._has_begun = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from exec_server.errors import InternalError
@@ -12,6 +13,7 @@ from exec_server.process.durable.durable_spawner import DurableSpawner
 from exec_server.process.durable.journal_log import Bounds, JournalLog
 from exec_server.process.durable.state_directory import StateDirectory, StoredJob
 from exec_server.process.durable.stored_control import StoredControl
+from exec_server.process.durable.stored_screen import StoredScreen
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
 from exec_server.protocol.process import Stream
 
@@ -44,6 +46,8 @@ class DurableJob:
         self._hold_seconds = hold_seconds
         # Facts for the job's file that are known only when the program starts.
         self.describe: Callable[[], dict[str, Any]] = dict
+        # The file of its denials, before the job has a folder.
+        self._records: Path | None = None
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -60,6 +64,8 @@ class DurableJob:
         self.saved.output_limit = (launch.limits or {}).get("outputBytes")
         try:
             self.name = name = self._state.new_job(self.saved)
+            if self._records is not None and self._records.exists():
+                self._records.rename(self._state.record_file(name))
         except OSError as exc:
             raise self._failed(exc) from exc
         settings = {
@@ -94,6 +100,9 @@ class DurableJob:
 
     def signal_group(self, pid: int, signum: int) -> None:
         self._spawner.signal_group(pid, signum)
+
+    def after_signals(self, then: Callable[[], None]) -> bool:
+        return self._spawner.after_signals(then)
 
     def end_tree(self, mark: int) -> None:
         self._spawner.end_tree(mark)
@@ -132,6 +141,16 @@ class DurableJob:
             except OSError as exc:
                 logger.error("a job could not be saved: %s", exc)
 
+    def new_record_file(self) -> Path:
+        """The path of a file for its denials, which moves to its folder when it starts."""
+        self._records = self._state.new_record_file()
+        return self._records
+
+    def record_file(self) -> Path | None:
+        """The file of the denials of a job that has started; None if it has none."""
+        path = None if self.name is None else self._state.record_file(self.name)
+        return path if path is not None and path.exists() else None
+
     def store_control(self, control: StoredControl) -> None:
         """Let the next server know who drives it."""
         if self.name is not None:
@@ -143,6 +162,11 @@ class DurableJob:
     def stored_control(self) -> StoredControl | None:
         return None if self.name is None else self._state.control(self.name)
 
+    def stored_screen(self) -> StoredScreen:
+        """What the next server has to know of its terminal."""
+        assert self.name is not None
+        return StoredScreen(self._state.job_folder(self.name))
+
     def release(self) -> None:
         """All of it is recorded: the keeper can forget it."""
         if self.name is not None:
@@ -150,6 +174,8 @@ class DurableJob:
 
     def remove(self) -> None:
         """Forget it everywhere, with its output."""
+        if self._records is not None:
+            self._records.unlink(missing_ok=True)
         if self.name is not None:
             self.release()
             if hasattr(self, "log"):

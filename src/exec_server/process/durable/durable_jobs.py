@@ -274,6 +274,7 @@ class SessionJobs:
             flow_window=params.flow_window,
             name=params.name,
             driver=params.driver,
+            screen=params.screen,
             mark=self._new_mark(),
             started_at=0,
             boot_id=self.jobs.boot_id,
@@ -316,6 +317,11 @@ class SessionJobs:
             windows=windows,
         )
         child.restore(saved)
+        if (file := job.record_file()) is not None:
+            # Only jobs with such a file need this.
+            from exec_server.process.denial_watch import DenialWatch
+
+            child.denials = DenialWatch.restored(saved.process_id, file, push=child.push)
         if saved.sandbox is not None:
             self.jobs.spawner.has_confined = True
         fds = None
@@ -365,5 +371,6 @@ def _params(saved: StoredJob) -> process.StartParams:
         flow_window=saved.flow_window,
         name=saved.name,
         driver=saved.driver,
+        screen=saved.screen,
         durable=True,
     )

@@ -12,6 +12,7 @@
     jobs/JOB/started   exists once the keeper has begun to start the job
     jobs/JOB/status    the wait status, written by the keeper
     jobs/JOB/control.json  who drives it, if it was ever shared
+    jobs/JOB/sizes, checkpoint  what its terminal was, see stored_screen.py
     jobs/JOB/...       the journal, see journal.py
 
 The directory is private (mode 0700), and so are all files. It is made with the first durable job or
@@ -48,6 +49,8 @@ from exec_server.protocol.participants import Kind
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _JOB_FILE = "job.json"
 _CONTROL_FILE = "control.json"
+# What a sandbox has refused, see sandbox/supervisor/record_file.py.
+_RECORD_FILE = "denials"
 _SUFFIX = ".json"
 
 
@@ -86,6 +89,8 @@ class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     # What it is called, and who types at first, if the start says it.
     name: str | None = None
     driver: Kind | None = None
+    # Its screen is wanted from the first output on.
+    screen: bool = False
     # The bytes of output after which its keeper is told to end it.
     output_limit: int | None = None
     mark: int
@@ -214,6 +219,13 @@ class StateDirectory:
         _write(folder / _JOB_FILE, msgspec.json.encode(job))
         return name
 
+    def new_record_file(self) -> Path:
+        """A path for the denials of a job that has no folder yet."""
+        return self._jobs / f"{_RECORD_FILE}-{secrets.token_hex(16)}"
+
+    def record_file(self, name: str) -> Path:
+        return self._jobs / name / _RECORD_FILE
+
     def save_job(self, name: str, job: StoredJob) -> None:
         """Write what a job is once more."""
         path = self._jobs / name / _JOB_FILE
@@ -234,6 +246,9 @@ class StateDirectory:
         """The name of every job that has run, and what it is, or None if that is unreadable."""
         for entry in os.scandir(self._jobs):
             if not entry.is_dir(follow_symlinks=False):
+                if entry.name.startswith(_RECORD_FILE):
+                    # Its server was killed before the start.
+                    os.unlink(entry.path)
                 continue
             if not os.path.lexists(os.path.join(entry.path, STARTED)):
                 # Its server was killed before the keeper heard of it.

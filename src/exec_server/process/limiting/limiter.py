@@ -54,6 +54,8 @@ _KILL_SECONDS = 0.2
 _SEAL_ROUNDS = 20
 # poll(2) takes no more than 24 days.
 _LONGEST_WAIT = 3600.0
+# A program that was ended by SIGXFSZ has written so much of its limit, if that is the reason.
+_NEARLY = 0.9
 # The longest share of the time that exact readings of memory may take.
 _SHARE = 0.05
 
@@ -347,8 +349,13 @@ class Limiter:
                 pass
         self._keeper.end_mark(tree.mark)
 
-    def exited(self, pid: int, status: int) -> dict[str, Any] | None:
-        """The first process of a command was reaped with *status*: what is known of it."""
+    def exited(
+        self, pid: int, status: int, found: dict[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """The first process of a command was reaped with *status*: what is known of it.
+
+        *found* are facts about its end from elsewhere.
+        """
         tree = self._trees.pop(pid, None)
         if tree is None:
             return None
@@ -356,6 +363,9 @@ class Limiter:
         facts: dict[str, Any] = {} if tree.group is None else tree.group.facts()
         if tree.reached is None and os.WIFSIGNALED(status):
             tree.reached = self._reason_of(tree, os.WTERMSIG(status))
+            if tree.reached is None and os.WTERMSIG(status) == signal.SIGXFSZ:
+                facts |= _of_large_file(tree, found or {})
+                tree.reached = facts.pop("limit", None)
         elif tree.reached is None and _are_own_kills(facts):
             # One of its processes was killed, and the command has noticed.
             tree.reached = "memory"
@@ -373,8 +383,6 @@ class Limiter:
         by_cpu = signum in (signal.SIGXCPU, signal.SIGKILL) and tree.cpu_seconds is not None
         if by_cpu and tree.cpu_seconds is not None and self._cpu(tree) > tree.cpu_seconds:
             return "cpuSeconds"
-        if signum == signal.SIGXFSZ and tree.disk is not None:
-            return "disk"
         return None
 
     def _is_over(self, tree: LimitedTree) -> bool:
@@ -397,6 +405,17 @@ class Limiter:
         self._spares.close()
         if self._areas is not None:
             self._areas.close()
+
+
+def _of_large_file(tree: LimitedTree, found: dict[str, Any]) -> dict[str, Any]:
+    """What SIGXFSZ says: a file became as large as the limit, or a program has sent the signal."""
+    if tree.disk is None:
+        return {}
+    sender = (found.get("sender") or {}).get("kind")
+    written = max(found.get("written", 0), tree.usage.written_bytes)
+    if sender == "kernel" or (sender is None and written >= tree.disk * _NEARLY):
+        return {"limit": "disk"}
+    return {"limit_or_signal": "disk"} if sender is None else {}
 
 
 def _are_own_kills(facts: dict[str, Any]) -> bool:

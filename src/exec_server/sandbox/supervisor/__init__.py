@@ -8,6 +8,7 @@ judge.py             PURE: whether the policy refuses an attempt, and the bounde
 granted_work.py      does what was granted, outside of the sandbox
 supervisor.py        answers the calls of one command: the process itself
 record_channel.py    its socket to the server
+record_file.py       its records in a file, if the command outlives the server
 supervised_start.py  the keeper's side: forks the supervisor, puts the command behind it
 
 The walls of the sandbox stay where they are: a call that goes on meets them all.

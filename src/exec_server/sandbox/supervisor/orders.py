@@ -34,6 +34,8 @@ class Watching(NamedTuple):
     # What was granted before, to the session: paths, each with "write" or "read", and unix sockets,
     # each with "socket".
     granted: tuple[tuple[bytes, str], ...] = ()
+    # True if the first message on the socket brings a file for the records.
+    stores: bool = False
 
 
 def scopes_reads(plan: Plan) -> bool:
@@ -50,7 +52,8 @@ def calls_to_watch(plan: Plan, kind: seccomp.Kind) -> WatchedCalls:
 
 def orders(plan: Plan, watching: Watching, calls: WatchedCalls, *, is_landlock: bool) -> Any:
     """Everything that the supervisor has to know, in plain values."""
-    own = (*own_places.protected(), *own_places.hidden(), default_folder())
+    trusted = (path for path, _ in own_places.trusted())
+    own = (*own_places.protected(), *own_places.hidden(), *trusted, default_folder())
     return {
         "filter": calls.filter,
         "calls": calls.names,
@@ -58,6 +61,7 @@ def orders(plan: Plan, watching: Watching, calls: WatchedCalls, *, is_landlock: 
         "architecture": calls.architecture,
         "learns": False,
         "hold": watching.hold,
+        "stores": watching.stores,
         "granted": watching.granted,
         "places": _places(plan),
         "exceptions": {

@@ -31,6 +31,11 @@ class RecordChannel:
         # When the next counts are told; None if none has changed.
         self.due: float | None = None
 
+    def receive_file(self) -> int | None:
+        """The descriptor that the first message brings; None if it was lost."""
+        _, fds, _, _ = socket.recv_fds(self._sock, _PACKET_BYTES, 1)
+        return fds[0] if fds else None
+
     def put(self, message: tuple[Any, ...]) -> None:
         self._waiting.append(message)
         self._flush()

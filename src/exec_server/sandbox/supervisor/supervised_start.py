@@ -35,6 +35,7 @@ def _parts() -> dict[str, Any]:
         "judge.py",
         "notifications.py",
         "record_channel.py",
+        "record_file.py",
         "supervisor.py",
     )
     parts: dict[str, Any] = {}

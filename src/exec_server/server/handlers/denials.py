@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
-from exec_server.errors import FloorRefused
+from exec_server.errors import FloorRefused, InvalidRequest
 from exec_server.protocol import denials
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
@@ -14,7 +14,10 @@ from exec_server.server.handlers.process import start_under
 
 @handles(denials.DENIALS)
 def list_denials(ctx: Context, params: denials.DenialsParams) -> Awaitable[denials.DenialsResult]:
-    return ctx.processes.list_denials(params.process_id)
+    watch = ctx.child(params.process_id).denials
+    if watch is None:
+        raise InvalidRequest(f"process {params.process_id} was started without `denials`")
+    return watch.report()
 
 
 @handles(denials.GRANT)

@@ -90,7 +90,11 @@ def whoami(ctx: Context, params: Nothing) -> lifecycle.WhoamiResult:
     ctx.require(lifecycle.WHOAMI.family)
     who = ctx.who
     return lifecycle.WhoamiResult(
-        who.name, list(in_order(who.may)), to_builtins(who.floors), to_builtins(who.quotas)
+        who.name,
+        list(in_order(who.may)),
+        to_builtins(who.floors),
+        to_builtins(who.quotas),
+        who.kind,
     )
 
 

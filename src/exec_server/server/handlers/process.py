@@ -36,6 +36,8 @@ def start_under(
     *terms* hold if the principal has no floors of its own.
     """
     processes, floors, quotas = ctx.processes, ctx.floors, ctx.server.quotas
+    if params.driver is not None:
+        params = structs.replace(params, driver=ctx.who.kind_of(params.driver))
     if floors is not None:
         if params.learn:
             raise FloorRefused(f"the rights of `{ctx.who.name}` end at a floor; it cannot learn")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from msgspec import structs
+
 from exec_server.protocol import sharing
 from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.rpc.router import handles
@@ -23,4 +25,7 @@ def unwatch(ctx: Context, params: sharing.UnwatchParams) -> Nothing:
 
 @handles(sharing.CONTROL)
 def control(ctx: Context, params: sharing.ControlParams) -> sharing.ControlState:
+    if ctx.who.kind == "agent":
+        # It stays one, whatever it says, also if it was a person before its rights changed.
+        params = structs.replace(params, kind="agent")
     return ctx.server.sharing.control(ctx.require(sharing.CONTROL.family), params)

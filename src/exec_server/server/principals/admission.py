@@ -84,6 +84,8 @@ class SignedSubject(msgspec.Struct, frozen=True):
 
     subject: str | None
     may: frozenset[Scope] | None = None
+    # True if its claims say that the bearer is an agent.
+    is_agent: bool = False
 
     def principal(self, known: KnownPrincipals | None, now: float) -> Principal:
         name = TOKEN_BEARER if self.subject is None else f"sub:{self.subject}"
@@ -96,6 +98,8 @@ class SignedSubject(msgspec.Struct, frozen=True):
             raise NotAdmitted("the jwt names no principal of this server, and no scopes")
         else:
             whole = unrestricted(name)
+        if self.is_agent:
+            whole = msgspec.structs.replace(whole, kind="agent")
         return whole if self.may is None else whole.narrowed(self.may)
 
 

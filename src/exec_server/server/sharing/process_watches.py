@@ -172,7 +172,7 @@ class Sharing:
                 label=params.watch_id,
                 principal=ctx.principal,
                 name=params.name,
-                kind=params.kind,
+                kind=ctx.who.kind_of(params.kind),
             )
         watcher = Watcher(
             shared.child,

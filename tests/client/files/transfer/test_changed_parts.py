@@ -13,9 +13,9 @@ from exec_server.client.files.transfer.changed_parts import (
     LocalVersion,
     compare,
     copy_batches,
-    is_equal,
     is_worth_it,
 )
+from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
 from exec_server.protocol.file_delta import MOST_RANGES, SPAN_BYTES
 from tests.requirements import requirement
 
@@ -48,17 +48,32 @@ async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_pa
         (tmp_path / "new").write_bytes(new)
         with (tmp_path / "old").open("rb") as before, (tmp_path / "new").open("rb") as after:
             was = LocalVersion(before.fileno(), len(old))
-            becomes = LocalVersion(after.fileno(), len(new))
+            plain = LocalVersion(after.fileno(), len(new))
+            becomes = RememberedVersion(plain)
             ranges = await compare(becomes, was)
-            assert await is_equal(becomes, becomes)
+            # What was compared is remembered, and every byte counts.
+            assert sum(size for _, size, _ in becomes.parts()) == len(new)
+            assert await is_equal(becomes, plain)
             if len(new) == len(old):
                 assert await is_equal(becomes, was) == (new == old)
+            await _check_difference(source, becomes, new, tmp_path / "changed")
         made = bytearray(len(new))
         for start, size, origin in ranges:
             data = new[start : start + size] if origin is None else old[origin : origin + size]
             made[start : start + size] = data
         assert made == new, seed
         assert sum(item.size for item in ranges) == len(new)
+
+
+async def _check_difference(
+    source: random.Random, version: RememberedVersion, new: bytes, path: Path
+) -> None:
+    if not new:
+        return
+    place = source.randrange(len(new))
+    path.write_bytes(new[:place] + bytes([new[place] ^ 1]) + new[place + 1 :])
+    with path.open("rb") as changed:
+        assert not await is_equal(version, LocalVersion(changed.fileno(), len(new)))
 
 
 @requirement("cli/files:delta")

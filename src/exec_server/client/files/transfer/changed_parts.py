@@ -65,8 +65,17 @@ class LocalVersion:
         return await asyncio.to_thread(self._blocks, offset, length)
 
     def _blocks(self, offset: int, length: int) -> list[ContentChunk]:
-        pieces = _pieces(self._fd, offset, length, BLOCK_BYTES)
-        return [ContentChunk(len(data), chunk_digest(data)) for data in pieces]
+        # One buffer for all of them: new memory costs as much as the reading.
+        buffer = memoryview(bytearray(min(BLOCK_BYTES, length)))
+        found: list[ContentChunk] = []
+        end = offset + length
+        while offset < end:
+            size = _read_into(self._fd, buffer[: end - offset], offset)
+            if not size:
+                break
+            found.append(ContentChunk(size, chunk_digest(buffer[:size])))
+            offset += size
+        return found
 
     async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
         return await asyncio.to_thread(self._chunks, offset, length)
@@ -74,6 +83,14 @@ class LocalVersion:
     def _chunks(self, offset: int, length: int) -> list[ContentChunk]:
         pieces = _pieces(self._fd, offset, length, _PIECE_BYTES)
         return [ContentChunk(len(data), chunk_digest(data)) for data in chunks(pieces)]
+
+
+def _read_into(fd: int, buffer: memoryview, offset: int) -> int:
+    """Fill *buffer* from *offset*; the number of bytes, which is smaller only at the end."""
+    size = 0
+    while size < len(buffer) and (read := os.preadv(fd, [buffer[size:]], offset + size)):
+        size += read
+    return size
 
 
 def _pieces(fd: int, offset: int, length: int, size: int) -> Iterator[bytes]:
@@ -146,7 +163,7 @@ async def _same_beginning(new: Version, old: Version) -> int:
     while same < most:
         size = min(SPAN_BYTES, most - same)
         ours, theirs = await asyncio.gather(new.blocks(same, size), old.blocks(same, size))
-        equal = _equal(ours, theirs)
+        equal = equal_bytes(ours, theirs)
         same += equal
         if equal < size:
             break
@@ -161,14 +178,14 @@ async def _same_end(new: Version, old: Version, first: int) -> int:
         ours, theirs = await asyncio.gather(
             new.blocks(new.size - before, size), old.blocks(old.size - before, size)
         )
-        equal = _equal(ours[::-1], theirs[::-1])
+        equal = equal_bytes(ours[::-1], theirs[::-1])
         same += equal
         if equal < size:
             break
     return same
 
 
-def _equal(ours: list[ContentChunk], theirs: list[ContentChunk]) -> int:
+def equal_bytes(ours: list[ContentChunk], theirs: list[ContentChunk]) -> int:
     """The size of the blocks before the first difference."""
     size = 0
     for one, other in zip(ours, theirs, strict=False):
@@ -212,16 +229,6 @@ def _add(ranges: list[DeltaRange], item: DeltaRange) -> None:
             ranges[-1] = last._replace(size=last.size + item.size)
             return
     ranges.append(item)
-
-
-async def is_equal(one: Version, other: Version) -> bool:
-    """True if both files have the same content; they have the same size."""
-    for offset in range(0, one.size, SPAN_BYTES):
-        size = min(SPAN_BYTES, one.size - offset)
-        ours, theirs = await asyncio.gather(one.blocks(offset, size), other.blocks(offset, size))
-        if _equal(ours, theirs) != size:
-            return False
-    return True
 
 
 def is_worth_it(ranges: Iterable[DeltaRange]) -> bool:

@@ -14,9 +14,9 @@ from exec_server.client.files.transfer.changed_parts import (
     LocalVersion,
     RemoteVersion,
     compare,
-    is_equal,
     is_worth_it,
 )
+from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
 from exec_server.client.files.transfer.local_tree import Changed, LocalPlace
 from exec_server.client.files.transfer.tree import TreeEntry, delta_part_name
 
@@ -41,7 +41,8 @@ class DeltaDownload:
         None means that the file has to be sent whole. The result is compared by its checksums.
         Raises OSError, RpcError and Changed.
         """
-        new = RemoteVersion(self._files, path, size, follow_symlinks=self._follow)
+        there = RemoteVersion(self._files, path, size, follow_symlinks=self._follow)
+        new = RememberedVersion(there)
         try:
             ranges = await compare(new, LocalVersion(old, os.fstat(old).st_size))
         except ValueError:
@@ -79,11 +80,20 @@ def _copy(old: int, part: int, item: DeltaRange) -> None:
     done = 0
     while done < item.size:
         size = min(item.size - done, _COPY_BYTES)
-        data = os.pread(old, size, item.source + done)
-        if not data:
+        copied = _copy_some(old, item.source + done, part, item.start + done, size)
+        if not copied:
             raise Changed
-        _write_at(part, data, item.start + done)
-        done += len(data)
+        done += copied
+
+
+def _copy_some(old: int, source: int, part: int, start: int, size: int) -> int:
+    """Copy some bytes in the kernel, or through this process where the kernel cannot."""
+    if hasattr(os, "copy_file_range"):
+        with contextlib.suppress(OSError):
+            return os.copy_file_range(old, part, size, source, start)
+    data = os.pread(old, size, source)
+    _write_at(part, data, start)
+    return len(data)
 
 
 def _write_at(fd: int, data: bytes, offset: int) -> None:

@@ -10,9 +10,9 @@ from exec_server.client.files.transfer.changed_parts import (
     RemoteVersion,
     compare,
     copy_batches,
-    is_equal,
     is_worth_it,
 )
+from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
 from exec_server.client.files.transfer.local_tree import Changed
 from exec_server.client.files.transfer.task_pool import each
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.client.files.transfer.progress import Tracker
     from exec_server.client.files.transfer.source import Content
+
+
+# Requests to copy parts of the old version that are under way at the same time.
+_COPIES = 2
 
 
 class DeltaUpload:
@@ -41,7 +45,7 @@ class DeltaUpload:
         fd = content.descriptor
         if fd is None:
             return None
-        new = LocalVersion(fd, size)
+        new = RememberedVersion(LocalVersion(fd, size))
         before = RemoteVersion(self._files, old, old_size, follow_symlinks=self._follow)
         try:
             ranges = await compare(new, before)
@@ -54,8 +58,11 @@ class DeltaUpload:
         missing = [(item.start, item.size) for item in ranges if item.source is None]
         await self._write(content, missing, part)
         matched = size - sum(length for _, length in missing)
-        for batch in copy_batches(ranges):
+
+        async def copy(batch: list[tuple[int, int, int]]) -> None:
             await self._files.copy_ranges(old, part, batch, follow_symlinks=self._follow)
+
+        await each(copy_batches(ranges), copy, width=_COPIES)
         made = RemoteVersion(self._files, part, size, follow_symlinks=self._follow)
         if not await is_equal(new, made):
             self._tracker.advance(bytes=matched - size)

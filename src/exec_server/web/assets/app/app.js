@@ -1,13 +1,17 @@
 // The page: environments at the side, tabs in the middle, and the commands of both.
 
 import { button, fill, h, icon, iconButton } from "./dom.js";
+import { firstOf, pruned, saveLayouts, savedLayouts } from "./layout.js";
 import { KeysRow } from "./keys_row.js";
 import { failed, notice } from "./notices.js";
 import { Sidebar } from "./sidebar.js";
 import { signOut } from "./session.js";
 import { Tabs } from "./tabs.js";
-import { TerminalTab } from "./terminal_tab.js";
 import { setTheme, themeButton } from "./theme.js";
+
+// How long to wait before an environment is connected again, in milliseconds.
+const FIRST_PAUSE = 1000;
+const LAST_PAUSE = 30000;
 
 const BANNERS = {
   connecting: "Connecting to the program…",
@@ -36,6 +40,7 @@ export class App {
     link.on("gone", ({ id }) => this._shownGone(id));
     link.on("inputRefused", () => notice("The program does not read its input; what you typed was dropped.", { kind: "bad" }));
     addEventListener("keydown", (event) => this._key(event));
+    addEventListener("pagehide", () => saveLayouts(this.tabs.all.filter((view) => view.panes).map((view) => view.layout), this.currentPane?.facts.id));
     addEventListener("beforeunload", (event) => this.tabs.all.some((view) => view.isChanged) && event.preventDefault());
   }
 
@@ -57,6 +62,12 @@ export class App {
     if (matchMedia("(pointer: coarse)").matches) document.body.classList.add("has-keys");
   }
 
+  // The way out of a terminal for those who have no mouse, since it takes Tab itself.
+  _goToSide() {
+    document.body.classList.add("shows-side");
+    this.sidebar.focus();
+  }
+
   _hideSide() {
     document.body.classList.remove("shows-side");
   }
@@ -68,19 +79,38 @@ export class App {
     const isFirst = this.chosen === null;
     if (isFirst) this.chosen = (facts.places.find((place) => place.default) ?? facts.places[0])?.id ?? null;
     this.sidebar.draw();
+    if (isFirst && !facts.shown.length) this._drawEmpty();
     try {
-      await this._showAll(await this.link.call("shown.list"));
+      await this._showAll(facts.shown);
     } catch (error) {
       failed(error);
     }
-    if (isFirst && !this.tabs.all.length) this._drawEmpty();
+  }
+
+  // xterm.js is most of the page. What needs no terminal works before it is there.
+  async _terminalTab() {
+    this._terminals ??= import("./terminal_tab.js");
+    return (await this._terminals).TerminalTab;
   }
 
   // After a reload the terminals are there again; after a lost connection they continue.
   async _showAll(listed) {
     const open = new Map(this.panes.map((pane) => [pane.facts.id, pane]));
-    for (const facts of listed) if (!open.has(facts.id)) this.openShown(facts);
+    await this._terminalTab();
+    const missing = new Map(listed.filter((facts) => !open.has(facts.id)).map((facts) => [facts.id, facts]));
+    const { layouts, current } = savedLayouts();
+    for (const saved of layouts) await this._restore(pruned(saved, (id) => missing.has(id)), missing);
+    for (const facts of missing.values()) await this.openShown(facts);
+    const before = !open.size && this.tabs.all.find((view) => view.panes?.some((pane) => pane.facts.id === current));
+    if (before) this.tabs.show(before);
     await Promise.all([...open.values()].map((pane) => pane.follow()));
+  }
+
+  async _restore(layout, missing) {
+    if (!layout) return;
+    const tab = await this.openShown(missing.get(firstOf(layout)));
+    await tab.restore(tab.current, layout, (id) => missing.get(id));
+    for (const pane of tab.panes) missing.delete(pane.facts.id);
   }
 
   _stateChanged(state) {
@@ -90,10 +120,21 @@ export class App {
   }
 
   _placeChanged(place) {
+    const before = this.places.get(place.id);
     this.places.set(place.id, place);
+    const isLost = place.state === "failed" && ["connected", "recovering"].includes(before?.state);
+    if (isLost) this._connectAgain(place.id, FIRST_PAUSE);
     this.sidebar.draw();
     for (const view of this.tabs.all) if (view.kind === "overview" && view.place === place.id) view.draw();
     if (!this.tabs.all.length) this._drawEmpty();
+  }
+
+  // A server that was started again has lost the session, but a new one can be made.
+  _connectAgain(id, pause) {
+    setTimeout(() => {
+      if (this.places.get(id)?.state !== "failed") return;
+      this.link.call("place.connect", { place: id }).catch(() => this._connectAgain(id, Math.min(2 * pause, LAST_PAUSE)));
+    }, pause);
   }
 
   _shownChanged(facts) {
@@ -138,17 +179,20 @@ export class App {
     }
   }
 
-  openShown(facts) {
+  async openShown(facts) {
+    const TerminalTab = await this._terminalTab();
     const pane = this.panes.find((each) => each.facts.id === facts.id);
     if (pane) {
-      this.tabs.show(this.tabs.all.find((view) => view.panes?.includes(pane)));
-      return;
+      const there = this.tabs.all.find((view) => view.panes?.includes(pane));
+      this.tabs.show(there);
+      return there;
     }
     this._showEmpty(false);
     const tab = new TerminalTab(this, facts);
     this.tabs.add(tab, tab.current.title, facts.terminal ? "terminal" : "play");
     tab.start().then(() => tab.current.onTitle(tab.current.title, null));
     tab.current.focus();
+    return tab;
   }
 
   async split(pane, direction) {
@@ -192,6 +236,30 @@ export class App {
     return new FilesView(this, id, start);
   }
 
+  openPorts(id) {
+    this._connected(id).then((place) => this._openView("ports", id, async () => new (await import("./ports_view.js")).PortsView(this, id), `Ports · ${place.name}`, "port"), failed);
+  }
+
+  async openRecordings() {
+    const { RecordingsView } = await import("./recordings_view.js");
+    this._openOnce((view) => view.kind === "recordings", () => new RecordingsView(this), "Recordings", "film");
+  }
+
+  async openRecording(name, found = null) {
+    const { RecordingView } = await import("./recordings_view.js");
+    const there = this.tabs.all.find((view) => view.kind === "recording" && view.name === name);
+    if (there && found) there.player.showFound(found.time, found.row);
+    this._openOnce((view) => view === there, () => new RecordingView(this, name, found), name, "play");
+  }
+
+  _openOnce(isIt, make, title, iconName) {
+    this._hideSide();
+    const there = this.tabs.all.find(isIt);
+    if (there) return this.tabs.show(there);
+    this._showEmpty(false);
+    this.tabs.add(make(), title, iconName);
+  }
+
   openOverview(id) {
     this._openView("overview", id, async () => new (await import("./overview_view.js")).OverviewView(this, id), this.places.get(id).name, "info");
   }
@@ -210,13 +278,18 @@ export class App {
 
   async download(place, path) {
     try {
-      const link = h("a", { href: await this.ticketUrl(place, path), download: path.split("/").at(-1) });
-      document.body.append(link);
-      link.click();
-      link.remove();
+      this.save(await this.ticketUrl(place, path), path.split("/").at(-1));
     } catch (error) {
       failed(error);
     }
+  }
+
+  // Lets the browser download what the program offers.
+  save(href, name) {
+    const link = h("a", { href, download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
   }
 
   // Closing.
@@ -238,7 +311,7 @@ export class App {
   }
 
   _changed(view) {
-    const place = this.places.get(view.place ?? view.current?.facts.place);
+    const place = this.places.get(view.place ?? view.current?.facts?.place);
     document.title = `${view.tab.name.textContent} – ${place?.name ?? "exec-server"}`;
     document.body.classList.toggle("is-terminal", view.kind === "terminal");
   }
@@ -265,6 +338,7 @@ export class App {
         button("New terminal", () => this.newTerminal(place.id), { class: "button primary" }),
         button("Processes", () => this.openProcesses(place.id)),
         button("Files", () => this.openFiles(place.id)),
+        button("Ports", () => this.openPorts(place.id)),
         button("Overview", () => this.openOverview(place.id)),
       ),
       h("p", { class: "hint" }, h("kbd", {}, "F1"), " shows all commands, ", h("kbd", {}, "Alt+Shift+T"), " opens a terminal."),
@@ -285,6 +359,10 @@ export class App {
       { label: "Next pane", keys: "Alt+Shift+N", code: "KeyN", act: () => this._nextPane() },
       { label: "Processes", keys: "Alt+Shift+P", code: "KeyP", act: () => this.openProcesses(this.chosen) },
       { label: "Files", keys: "Alt+Shift+F", code: "KeyF", act: () => this.openFiles(this.chosen) },
+      { label: "Ports", keys: "Alt+Shift+O", code: "KeyO", act: () => this.openPorts(this.chosen) },
+      { label: "Recordings", keys: "Alt+Shift+R", code: "KeyR", act: () => this.openRecordings() },
+      { label: "Go back in the terminal", keys: "Alt+Shift+H", code: "KeyH", act: pane((each) => each.goBack()) },
+      { label: "Go to the environments", keys: "Alt+Shift+E", code: "KeyE", act: () => this._goToSide() },
       { label: "Overview of the environment", act: () => this.openOverview(this.chosen) },
       { label: "Search in the terminal", keys: "Ctrl+Shift+F", act: pane((each) => each.search.show()) },
       { label: "Copy", keys: "Ctrl+Shift+C", act: pane((each) => each.copy()) },

@@ -49,6 +49,11 @@ const PATHS = {
   left: "M12 4l-6 6 6 6",
   right: "M8 4l6 6-6 6",
   play: "M6 4l10 6-10 6z",
+  pause: "M7 4v12M13 4v12",
+  download: "M10 3v10M5 9l5 5 5-5M4 17h12",
+  history: "M10 5v5l3 2M4 10a6 6 0 112 4.5M4 17v-3h3",
+  film: "M3 4h14v12H3zM7 4v12M13 4v12M3 8h4M3 12h4M13 8h4M13 12h4",
+  port: "M6 3v5a4 4 0 008 0V3M10 12v5M8 1v3M12 1v3",
 };
 
 export function icon(name) {

@@ -19,6 +19,15 @@ export function seconds(value) {
   return `${Math.floor(value / 86400)} d ${Math.floor((value % 86400) / 3600)} h`;
 }
 
+// A moment of a recording: 0:07, 12:30 or 1:02:03.
+export function clock(value) {
+  const whole = Math.floor(Math.max(0, value));
+  const two = (number) => String(number).padStart(2, "0");
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes}:${two(whole % 60)}`;
+  return `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${two(whole % 60)}`;
+}
+
 export function ago(milliseconds) {
   return milliseconds ? `${seconds(Math.max(0, (Date.now() - milliseconds) / 1000))} ago` : "";
 }
@@ -35,8 +44,9 @@ export function commandLine(argv) {
   return argv.map((word) => (PLAIN.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
 }
 
-// A login shell is known by its name.
-export function defaultTitle(argv) {
+// A login shell is known by its program.
+export function defaultTitle({ name, argv }) {
+  if (name) return harmless(name);
   return argv.length === 2 && argv[1] === "-l" ? argv[0].split("/").at(-1) : commandLine(argv);
 }
 

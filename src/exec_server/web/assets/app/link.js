@@ -1,6 +1,6 @@
 // The WebSocket to the program: calls and answers, events, and channels of bytes.
 
-import { key } from "./session.js";
+import { key, sessionState } from "./session.js";
 
 const FIRST_PAUSE = 300;
 const LAST_PAUSE = 5000;
@@ -152,8 +152,15 @@ export class Link extends EventTarget {
     }
     // A program that has said that it ends is not expected back, but it may come.
     this._set(code === PROGRAM_ENDS || this.state === "ended" ? "ended" : "away");
-    this._timer = setTimeout(() => this.open(), this._pause);
+    this._timer = setTimeout(() => this._again(), this._pause);
     this._pause = Math.min(2 * this._pause, LAST_PAUSE);
+  }
+
+  // A program that was started again knows no session of the one before. A socket does not say so.
+  async _again() {
+    const state = await sessionState().catch(() => null);
+    if (state && !state.signedIn) this._set("signed out");
+    else this.open();
   }
 
   _hurry() {

@@ -40,7 +40,10 @@ async function start() {
   const secret = takeLinkSecret();
   let problem = "";
   try {
-    if (secret) await signIn(secret).catch((error) => { problem = error.message; });
+    if (secret) {
+      const isIn = await signIn(secret).then(() => true, (error) => { problem = error.message; });
+      if (isIn) return begin();
+    }
     const state = await sessionState();
     if (state.signedIn) begin();
     else if (state.wantsToken) askForToken();
@@ -49,5 +52,8 @@ async function start() {
     say("The program is not reachable", h("p", { class: "problem", role: "alert" }, error.message), h("p", {}, "Start `exec-server web` again and open the URL that it prints."));
   }
 }
+
+// A new link that is opened in this tab changes only what is behind the #.
+addEventListener("hashchange", () => location.hash.startsWith("#token=") && location.reload());
 
 start();

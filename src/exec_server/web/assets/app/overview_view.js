@@ -42,6 +42,7 @@ export class OverviewView {
         button("New terminal", () => this._app.newTerminal(this.place), { class: "button primary" }),
         button("Processes", () => this._app.openProcesses(this.place)),
         button("Files", () => this._app.openFiles(this.place)),
+        button("Ports", () => this._app.openPorts(this.place)),
       ),
       h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       info.capabilities && h("details", {}, h("summary", {}, `${info.capabilities.length} capabilities`), h("p", { class: "capabilities" }, info.capabilities.join(", "))),

@@ -21,7 +21,7 @@ export class ProcessesView {
     const form = h("form", { class: "run", onsubmit: (event) => { event.preventDefault(); this._run(); } }, this._line, h("label", { class: "check", title: "It outlives this page and the server" }, this._keeps, "durable"), h("button", { type: "submit", class: "button primary" }, "Run"));
     const heads = ["State", "Command", "Started", "Used", ""];
     const table = h("table", { class: "rows" }, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))), this._body);
-    this.element = h("div", { class: "view" }, h("header", { class: "view-head" }, h("h1", {}, "Processes"), h("span", { class: "grow" }), iconButton("refresh", "Refresh", () => this.refresh())), form, table, this._empty);
+    this.element = h("div", { class: "view processes" }, h("header", { class: "view-head" }, h("h1", {}, "Processes"), h("span", { class: "grow" }), iconButton("refresh", "Refresh", () => this.refresh())), form, table, this._empty);
     this._timer = setInterval(() => this._isVisible && this.refresh(), EVERY);
   }
 
@@ -102,7 +102,7 @@ export class ProcessesView {
 
   // Looks on; the keyboard can be taken then.
   async _watch(facts) {
-    const words = { place: this.place, process: facts.processId, session: facts.sessionId, columns: 80, rows: 24 };
+    const words = { place: this.place, process: facts.processId, session: facts.sessionId, name: facts.name, columns: 80, rows: 24 };
     try {
       this._app.openShown(await this._app.link.call("process.watch", words));
     } catch (error) {

@@ -19,7 +19,11 @@ export class Sidebar {
   constructor(app) {
     this._app = app;
     this._list = h("ul", { class: "places" });
-    this.element = h("nav", { class: "side", id: "side", "aria-label": "Environments" }, h("h2", {}, "Environments"), this._list);
+    this.element = h("nav", { class: "side", id: "side", "aria-label": "Environments" }, h("h2", {}, "Environments"), this._list, h("h2", { class: "next" }, "This machine"), h("button", { type: "button", class: "place-action", onclick: () => app.openRecordings() }, icon("film"), "Recordings"));
+  }
+
+  focus() {
+    this.element.querySelector("[aria-current]")?.focus();
   }
 
   draw() {
@@ -52,6 +56,7 @@ export class Sidebar {
         open("terminal", "New terminal", () => this._app.newTerminal(id)),
         open("list", "Processes", () => this._app.openProcesses(id)),
         open("folder", "Files", () => this._app.openFiles(id)),
+        open("port", "Ports", () => this._app.openPorts(id)),
         open("info", "Overview", () => this._app.openOverview(id)),
       ),
     );

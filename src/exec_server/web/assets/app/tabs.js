@@ -21,7 +21,7 @@ export class Tabs {
   add(view, title, iconName) {
     const id = `tab-${++lastId}`;
     const name = h("span", { class: "tab-name" }, title);
-    const close = h("span", { class: "tab-close", title: "Close", onclick: (event) => { event.stopPropagation(); this._onClose(view); } }, icon("close"));
+    const close = h("span", { class: "tab-close", title: "Close (Delete)", "aria-hidden": "true", onclick: (event) => { event.stopPropagation(); this._onClose(view); } }, icon("close"));
     const dot = h("span", { class: "dot", hidden: true });
     const handle = h("button", { type: "button", role: "tab", id, class: "tab", "aria-controls": `${id}-panel`, onclick: () => this.show(view), onauxclick: (event) => event.button === 1 && this._onClose(view) }, icon(iconName), dot, name, close);
     const panel = h("div", { role: "tabpanel", id: `${id}-panel`, "aria-labelledby": id, class: "panel", hidden: true }, view.element);

@@ -1,17 +1,12 @@
 // One terminal or the output of one command: xterm.js, its bytes, its size and its bar.
 
-import "./style_policy.js";
-import { Terminal } from "../vendor/xterm.mjs";
-import { FitAddon } from "../vendor/addon-fit.mjs";
-import { WebLinksAddon } from "../vendor/addon-web-links.mjs";
 import { button, fill, h, iconButton } from "./dom.js";
 import { commandLine, defaultTitle, endWords, harmless, processState, usageWords } from "./format.js";
 import { failed, menu, notice } from "./notices.js";
-import { onTheme, terminalColours } from "./theme.js";
-import { guardClipboard, openLink, silenceQueries } from "./terminal_guard.js";
+import { guardClipboard, silenceQueries } from "./terminal_guard.js";
+import { newTerminal } from "./terminal_screen.js";
 import { askAboutPaste, TerminalSearch } from "./terminal_search.js";
 
-const FONT = 'ui-monospace, "Cascadia Code", "JetBrains Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace';
 const RESIZE_PAUSE = 80;
 // Acknowledgements are sent for so many bytes together, or when everything is drawn.
 const ACKNOWLEDGE = 32 * 1024;
@@ -22,7 +17,7 @@ export class TerminalPane {
   constructor(app, facts) {
     this.app = app;
     this.facts = facts;
-    this.title = defaultTitle(facts.argv);
+    this.title = defaultTitle(facts);
     this.onTitle = () => {};
     this.onFocus = () => {};
     this._channel = null;
@@ -35,27 +30,11 @@ export class TerminalPane {
   }
 
   _make() {
-    this.terminal = new Terminal({
-      allowProposedApi: true,
-      convertEol: !this.facts.terminal,
-      cursorBlink: this.facts.terminal,
-      disableStdin: !this.facts.terminal,
-      fontFamily: FONT,
-      fontSize: Number(localStorage.getItem("fontSize")) || (innerWidth < 600 ? 12 : 13),
-      linkHandler: { activate: openLink, allowNonHttpProtocols: false },
-      macOptionIsMeta: true,
-      rightClickSelectsWord: false,
-      screenReaderMode: localStorage.getItem("screenReader") === "yes",
-      scrollback: 10000,
-      theme: terminalColours(),
-    });
-    this._fit = new FitAddon();
-    this.terminal.loadAddon(this._fit);
-    this.terminal.loadAddon(new WebLinksAddon(openLink));
-    import("../vendor/addon-unicode11.mjs").then(({ Unicode11Addon }) => {
-      this.terminal.loadAddon(new Unicode11Addon());
-      this.terminal.unicode.activeVersion = "11";
-    });
+    const isTerminal = this.facts.terminal;
+    const made = newTerminal({ convertEol: !isTerminal, cursorBlink: isTerminal, disableStdin: !isTerminal });
+    this.terminal = made.terminal;
+    this._fit = made.fit;
+    this._stopTheme = made.stop;
     guardClipboard(this.terminal);
     silenceQueries(this.terminal, () => this._isReplaying || this._isSizedElsewhere || document.hidden || !this._drives);
     this.search = new TerminalSearch(this);
@@ -71,19 +50,19 @@ export class TerminalPane {
       this._state,
       h("span", { class: "grow" }),
       iconButton("search", "Search (Ctrl+Shift+F)", () => this.search.show()),
+      this.facts.history && iconButton("history", "Go back (Alt+Shift+H)", () => this.goBack()),
       iconButton("columns", "Split right (Alt+Shift+D)", () => this.app.split(this, "row")),
       iconButton("rows", "Split down (Alt+Shift+S)", () => this.app.split(this, "column")),
       iconButton("more", "More", (event) => this._more(event.currentTarget)),
       iconButton("close", "Close (Alt+Shift+W)", () => this.app.closePane(this)),
     );
     this._control = h("div", { class: "control", hidden: true });
-    this.element = h("section", { class: "pane", "aria-label": "Terminal" }, this.bar, this.search.element, this._control, this._elsewhere, this.screen, this._report);
+    this.element = h("section", { class: "pane", "aria-label": "Terminal", "data-shown": this.facts.id }, this.bar, this.search.element, this._control, this._elsewhere, this.screen, this._report);
     this.element.addEventListener("focusin", () => this._focused());
     this.terminal.attachCustomKeyEventHandler((event) => this._key(event));
     this.terminal.onData((text) => this._typed(text));
     this.terminal.onBinary((text) => this._send(Uint8Array.from(text, (each) => each.charCodeAt(0))));
     this.terminal.onTitleChange((text) => this._setTitle(text));
-    this._stopTheme = onTheme(() => { this.terminal.options.theme = terminalColours(); });
     this._observer = new ResizeObserver(() => this._resizeSoon());
     this._showFacts();
   }
@@ -266,7 +245,7 @@ export class TerminalPane {
   }
 
   _setTitle(text) {
-    this.title = harmless(text) || defaultTitle(this.facts.argv);
+    this.title = harmless(text) || defaultTitle(this.facts);
     this._showFacts();
   }
 
@@ -303,6 +282,24 @@ export class TerminalPane {
     menu(anchor, entries);
   }
 
+  // Plays what this terminal has shown, in the place of its screen, until the person wants it back.
+  async goBack() {
+    if (this._player || !this.facts.history) return;
+    const { RecordingPlayer } = await import("./recording_player.js");
+    this._player = new RecordingPlayer(this.app, { id: this.facts.id }, { onLive: () => this._goLive() });
+    this.screen.after(this._player.element);
+    this.element.classList.add("is-back");
+    await this._player.start(null);
+  }
+
+  _goLive() {
+    this._player?.dispose();
+    this._player = null;
+    this.element.classList.remove("is-back");
+    this.fit();
+    this.focus();
+  }
+
   _zoom(step) {
     const size = Math.min(32, Math.max(8, this.terminal.options.fontSize + step));
     localStorage.setItem("fontSize", String(size));
@@ -311,13 +308,14 @@ export class TerminalPane {
   }
 
   focus() {
-    this.terminal.focus();
+    (this._player ?? this.terminal).focus();
   }
 
   dispose() {
     if (this._channel !== null) this.app.link.unfollow(this._channel);
     this._channel = null;
     clearTimeout(this._resizeTimer);
+    this._player?.dispose();
     this._observer.disconnect();
     this._stopTheme();
     this.terminal.dispose();

@@ -1,6 +1,7 @@
 // A tab of terminals: one, or several side by side.
 
 import { h } from "./dom.js";
+import { firstOf, layoutOf } from "./layout.js";
 import { TerminalPane } from "./terminal_pane.js";
 
 export class TerminalTab {
@@ -46,18 +47,30 @@ export class TerminalTab {
     made.focus();
   }
 
+  get layout() {
+    return layoutOf(this.element.firstElementChild);
+  }
+
+  // Splits a pane, which shows the first terminal of a layout, as the layout says.
+  async restore(pane, layout, factsOf) {
+    if (!Array.isArray(layout)) return;
+    const [direction, share, first, second] = layout;
+    await this.split(pane, factsOf(firstOf(second)), direction === "row" ? "row" : "column");
+    const made = this.panes.at(-1);
+    setShare(made.element.parentElement, share);
+    await this.restore(pane, first, factsOf);
+    await this.restore(made, second, factsOf);
+  }
+
   _divider(box, direction) {
-    const divider = h("div", { class: "divider", role: "separator", tabindex: "0", "aria-orientation": direction === "row" ? "vertical" : "horizontal", "aria-label": "Resize the panes" });
-    const set = (share) => {
-      box.firstElementChild.style.flexGrow = String(share);
-      box.lastElementChild.style.flexGrow = String(1 - share);
-    };
+    const divider = h("div", { class: "divider", role: "separator", tabindex: "0", "aria-orientation": direction === "row" ? "vertical" : "horizontal", "aria-label": "Resize the panes", "aria-valuenow": "50", "aria-valuemin": "10", "aria-valuemax": "90" });
+    const set = (share) => setShare(box, share);
     divider.addEventListener("pointerdown", (event) => {
       divider.setPointerCapture(event.pointerId);
       divider.onpointermove = (move) => {
         const area = box.getBoundingClientRect();
         const share = direction === "row" ? (move.clientX - area.left) / area.width : (move.clientY - area.top) / area.height;
-        set(Math.min(0.9, Math.max(0.1, share)));
+        set(share);
       };
       divider.onpointerup = () => { divider.onpointermove = null; };
     });
@@ -65,7 +78,7 @@ export class TerminalTab {
       const step = { ArrowLeft: -0.05, ArrowUp: -0.05, ArrowRight: 0.05, ArrowDown: 0.05 }[event.key];
       if (!step) return;
       const now = Number(box.firstElementChild.style.flexGrow || 0.5);
-      set(Math.min(0.9, Math.max(0.1, now + step)));
+      set(now + step);
       event.preventDefault();
     });
     return divider;
@@ -91,4 +104,11 @@ export class TerminalTab {
     for (const pane of this.panes) pane.dispose();
     this.element.remove();
   }
+}
+
+function setShare(box, share) {
+  const bounded = Math.min(0.9, Math.max(0.1, Number(share) || 0.5));
+  box.firstElementChild.style.flexGrow = String(bounded);
+  box.lastElementChild.style.flexGrow = String(1 - bounded);
+  box.querySelector(":scope > .divider").setAttribute("aria-valuenow", String(Math.round(100 * bounded)));
 }

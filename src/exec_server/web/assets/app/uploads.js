@@ -142,24 +142,42 @@ class Upload {
         await new Promise((resolve) => { this._wake = resolve; });
       }
       if (this._isDropped) return false;
-      offset = await this._put(part, offset, this._file.slice(offset, offset + piece));
-      this._bar.value = offset / this._file.size;
-      const rate = (offset - first) / Math.max(0.001, (performance.now() - begun) / 1000);
-      const left = (this._file.size - offset) / Math.max(1, rate);
-      this._state.textContent = `${bytes(offset)} of ${bytes(this._file.size)} · ${bytes(rate)}/s · ${seconds(left)} left`;
+      const start = offset;
+      const show = (sent) => this._progress(start + sent, start + sent - first, performance.now() - begun);
+      offset = await this._put(part, start, this._file.slice(start, start + piece), show);
+      show(offset - start);
     }
     return true;
   }
 
-  async _put(part, offset, blob) {
-    const query = new URLSearchParams({ path: part, offset: String(offset) });
-    this._stop = new AbortController();
-    const answer = await fetch(`/upload/${this._words.place}?${query}`, { method: "PUT", headers: keyHeaders(), body: blob, signal: this._stop.signal });
-    const facts = await answer.json();
-    if (answer.ok) return facts.offset;
-    const error = new Error(facts.error);
-    // What the server refuses is not repeated; a lost connection and a moved end are.
-    error.isFinal = ![409, 502, 503].includes(answer.status) || /denied|No space|read-only/i.test(facts.error);
-    throw error;
+  _progress(offset, sent, milliseconds) {
+    this._bar.value = offset / this._file.size;
+    const rate = sent / Math.max(0.001, milliseconds / 1000);
+    const left = (this._file.size - offset) / Math.max(1, rate);
+    this._state.textContent = `${bytes(offset)} of ${bytes(this._file.size)} · ${bytes(rate)}/s · ${seconds(left)} left`;
   }
+
+  // Sends one piece; fetch() does not say how much of a body was sent.
+  _put(part, offset, blob, onProgress) {
+    const query = new URLSearchParams({ path: part, offset: String(offset) });
+    const request = new XMLHttpRequest();
+    this._stop = request;
+    request.open("PUT", `/upload/${this._words.place}?${query}`);
+    for (const [name, value] of Object.entries(keyHeaders())) request.setRequestHeader(name, value);
+    request.responseType = "json";
+    request.upload.onprogress = (event) => onProgress(event.loaded);
+    return new Promise((resolve, reject) => {
+      request.onload = () => (request.status === 200 ? resolve(request.response.offset) : reject(refusal(request)));
+      request.onerror = () => reject(new Error("the connection was lost"));
+      request.onabort = () => reject(new Error("cancelled"));
+      request.send(blob);
+    });
+  }
+}
+
+// What the server refuses is not repeated; a lost connection and a moved end are.
+function refusal(request) {
+  const text = request.response?.error ?? "the upload was refused";
+  const isFinal = ![409, 502, 503].includes(request.status) || /denied|No space|read-only/i.test(text);
+  return Object.assign(new Error(text), { isFinal });
 }

@@ -5,6 +5,10 @@ the head of the first request of a connection, to see which port it is for. From
 pass as they are, so that WebSockets, server-sent events and uploads work, and the program sees the
 same Host in all of them. A request with any other Host is refused: a page of another origin could
 otherwise reach the program by a name of its own that leads to this machine.
+
+Some programs refuse every name except `localhost`. For them the front can say that name, in Host
+and in the page's own Origin. It knows the first request of a connection alone, so each connection
+then has one request, or becomes a WebSocket.
 """
 
 from __future__ import annotations
@@ -43,11 +47,22 @@ class PreviewFront(PortForward):
         label: str,
         ports: set[int],
         on_error: Callable[[str], None] | None,
+        *,
+        as_localhost: bool = False,
     ) -> None:
         super().__init__(owner, sock, StreamPlace(), on_error)
+        self._as_localhost = as_localhost
         self._label = label
         self._ports = ports
         self._port = sock.getsockname()[1]
+
+    def show(self, port: int) -> None:
+        """Serve one more port."""
+        self._ports.add(port)
+
+    def hide(self, port: int) -> None:
+        """Serve a port no longer; connections that it has go on."""
+        self._ports.discard(port)
 
     def url(self, port: int) -> str:
         """The address of the page of *port*."""
@@ -73,6 +88,8 @@ class PreviewFront(PortForward):
             text = f"Port {port} of {self._label} does not answer: {exc}"
             await _answer(sock, "502 Bad Gateway", text)
             return None
+        if self._as_localhost:
+            head = renamed_head(head, self.url(port).rstrip("/"), port)
         stream.write(head)
         return stream
 
@@ -87,6 +104,30 @@ class PreviewFront(PortForward):
             if asked == f"p{port}.{self._label}.localhost:{self._port}":
                 return port
         return None
+
+
+def renamed_head(data: bytes, origin: str, port: int) -> bytes:
+    """*data*, which begins with the head of a request, with `localhost` in place of *origin*.
+
+    Another origin than the page's own is left as it is: the program has to see it. Except for a
+    WebSocket, the connection ends with the answer.
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    fields = [(line.partition(b":")[0].strip().lower(), line) for line in lines]
+    is_upgrade = any(name == b"upgrade" for name, _ in fields)
+    renamed = [first]
+    for name, line in fields:
+        if name == b"host":
+            line = b"Host: localhost:%d" % port
+        elif name == b"origin" and line.partition(b":")[2].strip() == origin.encode():
+            line = b"Origin: http://localhost:%d" % port
+        elif name in (b"connection", b"keep-alive") and not is_upgrade:
+            continue
+        renamed.append(line)
+    if not is_upgrade:
+        renamed.append(b"Connection: close")
+    return b"\r\n".join(renamed) + end + rest
 
 
 async def _read_head(sock: socket.socket) -> bytes | None:

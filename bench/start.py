@@ -1,0 +1,146 @@
+"""Measure what starts cost in processor time: the program, the server, and `run` at a prompt.
+
+    make start-bench ARGS='--rounds 15'
+    make start-bench ARGS='--beside ../old/src'
+
+Each row is the least and the median of several starts. Processor time, user and system, is that of
+the started program with all that it waited for; of a server also that of its keeper, from its start
+to its first answer to `initialize`. Floors are measured in the same rounds: Python alone, and
+Python with the libraries that a server needs. With --beside, the same commands also run from
+another source tree, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+if __name__ == "__main__":
+    # A script finds its own folder on the path; the package is found from the one above.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from bench import machine, proc
+from bench.client import Client
+
+_ROOT = Path(__file__).resolve().parent.parent
+_PROGRAM = [sys.executable, str(Path(sys.executable).with_name("exec-server"))]
+_FLOORS = {
+    "floor: python alone": "pass",
+    "floor: import asyncio": "import asyncio",
+    "floor: and uvloop, msgspec": "import asyncio, uvloop, msgspec",
+    "floor: and picows": "import asyncio, uvloop, msgspec, picows",
+}
+
+Environment = dict[str, str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what starts cost in processor time.")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--beside", type=Path, metavar="SRC", help="another source tree")
+    options = parser.parse_args()
+    trees = {"ours": _ROOT / "src"}
+    if options.beside is not None:
+        trees = {"beside": options.beside.resolve(), **trees}
+    for tree in trees.values():
+        compileall.compile_dir(tree, quiet=2)
+    for name, value in machine.facts().items():
+        print(f"{name}: {value}")
+    with tempfile.TemporaryDirectory(prefix="start-") as home:
+        found = _measure(_rows(trees, home), options.rounds)
+    print(f"{'processor time':40}{'least ms':>10}{'median ms':>11}")
+    for name, seconds in found.items():
+        print(f"{name:40}{min(seconds) * 1e3:10.1f}{statistics.median(seconds) * 1e3:11.1f}")
+    print(f"load average: {machine.load():.1f}")
+
+
+def _measure(rows: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in rows}
+    for _ in range(rounds):
+        for name, row in rows.items():
+            found[name].append(row())
+    return found
+
+
+def _rows(trees: dict[str, Path], home: str) -> dict[str, Callable[[], float]]:
+    rows: dict[str, Callable[[], float]] = {}
+    base = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+    for name, code in _FLOORS.items():
+        rows[name] = partial(_program, [sys.executable, "-c", code], base)
+    for tree, path in trees.items():
+        env = {**base, "XDG_STATE_HOME": home, "CODEX_HOME": home, "PYTHONPATH": str(path)}
+        rows[f"{tree}: --version"] = partial(_program, [*_PROGRAM, "--version"], env)
+        rows[f"{tree}: --help"] = partial(_program, [*_PROGRAM, "--help"], env)
+        rows[f"{tree}: server, first answer"] = partial(_server, env)
+        rows[f"{tree}: run URL -- true"] = partial(_run, env)
+    return rows
+
+
+def _program(words: list[str], env: Environment) -> float:
+    """The processor time of a program that ends with success."""
+    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
+    pid = os.posix_spawn(words[0], words, env, file_actions=quiet)
+    _, status, usage = os.wait4(pid, 0)
+    if status != 0:
+        raise SystemExit(f"{' '.join(words)} failed: status {status}")
+    return usage.ru_utime + usage.ru_stime
+
+
+def _server(env: Environment) -> float:
+    """The processor time of a server and its keeper until the first answer."""
+    with _serving(env) as server:
+        _initialize(_url(server))
+        return proc.cpu_seconds(proc.family(server.pid))
+
+
+def _run(env: Environment) -> float:
+    with _serving(env) as server:
+        url = _url(server)
+        # The server is warm; its time does not count.
+        _program([*_PROGRAM, "run", url, "--", "true"], env)
+        return _program([*_PROGRAM, "run", url, "--", "true"], env)
+
+
+class _serving:
+    """A server, which is ended with the block."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        self._server = subprocess.Popen(
+            [*_PROGRAM, "--listen", "ws://127.0.0.1:0"],
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        return self._server
+
+    def __exit__(self, *_: object) -> None:
+        self._server.terminate()
+        self._server.communicate()
+
+
+def _url(server: subprocess.Popen[bytes]) -> str:
+    assert server.stdout is not None
+    return server.stdout.readline().decode().strip()
+
+
+def _initialize(url: str) -> None:
+    host, _, port = url.removeprefix("ws://").partition(":")
+    client = Client(host, int(port))
+    client.initialize()
+    client.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Which modules a start loads: each one costs time before the first answer."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROW = re.compile(r"import time:\s+\d+ \|\s+\d+ \|\s+(\S+)")
+_PROGRAM = [sys.executable, "-X", "importtime", "-P", "-m", "exec_server"]
+_DEADLINE = 60
+
+
+def loaded(report: str) -> set[str]:
+    return {match[1] for match in map(_ROW.match, report.splitlines()) if match is not None}
+
+
+def unwanted(modules: set[str], *names: str) -> set[str]:
+    """The *modules* that are one of *names*, or below one that is a package."""
+    return {module for module in modules for name in names if f"{module}.".startswith(f"{name}.")}
+
+
+def own(modules: set[str]) -> int:
+    return sum(module.startswith("exec_server") for module in modules)
+
+
+def run(*words: str) -> set[str]:
+    done = subprocess.run([*_PROGRAM, *words], capture_output=True, text=True, timeout=_DEADLINE)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return loaded(done.stderr)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The URL of a server, and the file that gets the names of the modules that it loads."""
+    report = tmp_path / "report"
+    with report.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*_PROGRAM, "--listen", "ws://127.0.0.1:0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip(), report
+    finally:
+        process.terminate()
+        process.communicate(timeout=_DEADLINE)
+
+
+def test_the_version_is_printed_without_commands_or_libraries():
+    modules = run("--version")
+    heavy = ("typing", "argparse", "asyncio", "logging", "msgspec", "exec_server.errors")
+    assert not unwanted(modules, *heavy, "exec_server.cli.commands", "importlib.metadata")
+    assert own(modules) <= 10
+
+
+def test_the_help_is_printed_without_the_server_and_its_libraries():
+    modules = run("--help")
+    heavy = ("asyncio", "logging", "msgspec", "ssl", "socket", "dataclasses", "inspect")
+    assert not unwanted(modules, *heavy, "exec_server.server", "exec_server.limits")
+    assert own(modules) <= 32
+
+
+def test_a_server_listens_without_what_it_may_never_need(server: tuple[str, Path]):
+    url, report = server
+    assert url.startswith("ws://")
+    modules = loaded(report.read_text())
+    assert "exec_server.server.serving" in modules
+    libraries = ("picows.proxy", "picows.api", "python_socks", "aiofastnet", "dataclasses")
+    others = ("tempfile", "shutil", "sqlite3", "http.client", "email", "cryptography", "aiohttp")
+    assert not unwanted(modules, *libraries, *others)
+    parts = ("client", "remote.executor", "hub", "outbound.exchanges", "screens", "network")
+    late = ("files", "discovery", "recording", "audit", "process.durable", "schema")
+    assert not unwanted(modules, *(f"exec_server.{name}" for name in (*parts, *late)))
+    assert own(modules) <= 195
+
+
+def test_run_loads_neither_a_server_nor_proxies(server: tuple[str, Path]):
+    url, _ = server
+    modules = run("run", url, "--", "true")
+    libraries = ("picows.proxy", "picows.api", "python_socks", "aiofastnet")
+    parts = ("server", "hub", "process", "remote.harness", "outbound", "web", "ssh_door")
+    assert not unwanted(modules, *libraries, *(f"exec_server.{name}" for name in parts))
+    assert own(modules) <= 195
