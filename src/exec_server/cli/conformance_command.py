@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from argparse import ArgumentTypeError
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -110,9 +111,12 @@ def _parser() -> Parser:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds < 1e6:
-        raise ValueError(f"`{text}` is no number of seconds")
+        raise ArgumentTypeError(f"`{text}` is no number of seconds above 0")
     return seconds
 
 
