@@ -134,6 +134,7 @@ STANDALONE = {
     "sandbox.supervisor.judge",
     "sandbox.supervisor.notifications",
     "sandbox.supervisor.record_channel",
+    "sandbox.supervisor.record_file",
     "sandbox.supervisor.supervised_start",
     "sandbox.supervisor.supervisor",
     "sandbox.wall_watch",

@@ -139,17 +139,17 @@ class ExitFacts:
 
         A mark alone proves nothing: every process can change its own.
         """
-        line = self._senders.ancestors(pid)
-        while (parent := _parent_of(line[-1])) and len(line) < _MOST_ANCESTORS:
-            line.append(parent)
-            if parent in (1, os.getpid(), target, program.pid):
-                break
+        keeper, ends = os.getpid(), (1, os.getpid(), target, program.pid)
+        line = _continued([pid], ends)
+        if line[-1] == 1:
+            # The keeper adopts all orphans of its programs, so that this is no descendant.
+            return "process"
+        if target not in line and program.pid not in line:
+            # It is gone, or an orphan. To read the records takes long where there are many cores.
+            line = _continued(self._senders.ancestors(pid), ends)
         if target in line or program.pid in line:
             return "self"
-        keeper = os.getpid()
         if keeper not in line:
-            # The keeper adopts all orphans of its programs, so that a line that goes by it is
-            # another's; but one may end at a process that is gone.
             return "process" if line[-1] == 1 else "kin"
         first = line[line.index(keeper) - 1]
         if first in self._programs:
@@ -177,6 +177,16 @@ class ExitFacts:
         if is_stopping:
             program.facts["stopped"] = True
         return program.facts
+
+
+def _continued(line: list[int], ends: tuple[int, ...]) -> list[int]:
+    """*line*, from a process to its ancestors, continued by what lives, up to one of *ends*."""
+    while line[-1] not in ends and len(line) < _MOST_ANCESTORS:
+        parent = _parent_of(line[-1])
+        if not parent:
+            break
+        line.append(parent)
+    return line
 
 
 def _parent_of(pid: int) -> int:
