@@ -202,7 +202,7 @@ class _Results:
         elif self._output == "html":
             print(report.as_html(self._found, target, version))
         else:
-            print(f"{target} ({version or 'unknown version'}): {report.summary(self._found)}")
+            print(report.last_line(self._found, target, version))
         is_failed = any(result.verdict == "failed" for result in self._found)
         return exit_codes.FAILED if is_failed else exit_codes.OK
 

@@ -18,6 +18,7 @@ from exec_server.process.host_denials import HostDenials
 from exec_server.protocol import denials
 from exec_server.protocol.denials import Denial, DenialKind, GrantScope
 from exec_server.sandbox.supervisor.attempts import DOABLE
+from exec_server.sandbox.supervisor.judge import NO_NETWORK, UNIX_SOCKETS
 from exec_server.sandbox.supervisor.orders import Watching, obstacle
 from exec_server.sandbox.supervisor.record_file import read_records
 
@@ -42,12 +43,15 @@ class DenialWatch:
         push: Callable[[bytes], None],
         why_not: str | None = None,
         file: Path | None = None,
+        offers_network: bool = False,
     ) -> None:
         """*why_not* says why there is no supervisor; only hosts are recorded then.
 
+        With *offers_network* a start with a network would allow what only that can allow.
         The supervisor writes its records also to the new *file*, if there is one.
         """
         self._file = file
+        self._offers_network = offers_network
         # True if the file alone tells what was refused.
         self._is_restored = False
         self._process_id = process_id
@@ -174,6 +178,13 @@ class DenialWatch:
         if grant not in self._grants:
             raise InvalidRequest(f"no record of this process can be granted as `{grant:.200}`")
         denial_id, path = self._grants[grant]
+        if grant == denials.NETWORK_GRANT and scope != "never":
+            if scope != "session":
+                text = (
+                    "a process gets a network when it starts: use `restart`, or the scope `session`"
+                )
+                raise InvalidRequest(text)
+            return denials.GrantResult(0, False), "network", path
         record = self._records[denial_id]
         held = self._held.get(denial_id, 0)
         if scope == "once" and not held:
@@ -188,9 +199,15 @@ class DenialWatch:
         in_place = is_live and is_doable and scope in ("process", "session")
         return denials.GrantResult(held, in_place), record.kind, path
 
-    def refuse_held(self) -> None:
-        """A signal is on its way to the process, and a held call would not be interrupted."""
-        if self._held:
+    def interrupt(self, after_signals: Callable[[Callable[[], None]], bool]) -> None:
+        """A signal was sent to the process. A held call would not be interrupted, so it fails.
+
+        It fails when the signal waits for the program, and not before: a program that went on first
+        could lose it.
+        """
+        # A call may be held of which this server does not know yet.
+        is_asking = bool(self._hold) and self._sock is not None
+        if is_asking and not after_signals(lambda: self._tell(("interrupted",))):
             self._tell(("refuse", ""))
         self._hosts.refuse_held()
 
@@ -278,6 +295,9 @@ class DenialWatch:
         if is_grantable and os.fsencode(shown) == target:
             grant = f"{kind}={shown}"
             self._grants[grant] = (denial_id, target)
+        elif self._offers_network and rule in (NO_NETWORK, UNIX_SOCKETS):
+            grant = denials.NETWORK_GRANT
+            self._grants[grant] = (denial_id, b"on")
         denial = Denial(
             denial_id,
             kind,

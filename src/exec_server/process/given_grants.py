@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Iterable
 
 from exec_server.errors import InvalidParams
+from exec_server.protocol.denials import NETWORK_GRANT
 from exec_server.protocol.permissions import PROTECTED_NAMES
 
 # More grants than this are a mistake; each path is a mount.
@@ -23,6 +24,9 @@ def given_grants(texts: Iterable[str]) -> dict[bytes, str]:
     """
     found: dict[bytes, str] = {}
     for text in texts:
+        if text == NETWORK_GRANT:
+            found[b"on"] = "network"
+            continue
         kind, _, target = text.partition("=")
         path = target.removeprefix(_SOCKET) if kind == "socket" else target
         is_known = kind in ("write", "read") or (kind == "socket" and target.startswith(_SOCKET))

@@ -24,6 +24,7 @@ interpreter. To the keeper::
                                    settings: a dict or None; "reports" asks for facts at the exit;
                                    "limits": see below
     ("signal", pid, signum)        to the group that pid leads
+    ("echo",)                      answered by the same, once all messages before it are done
     ("limit", pid, name)           the program that pid leads has reached this limit: kill its tree
     ("end", mark, mask)            kill every process whose mark equals this one where mask has bits
     ("stop", grace)                end everything: by SIGTERM, and SIGHUP on a terminal; after grace
@@ -238,6 +239,8 @@ class Keeper:
                 self._reap()
         elif message[0] == "signal":
             self._signal(*message[1:])
+        elif message[0] == "echo":
+            self._send(message)
         elif message[0] == "limit":
             if self._limiter is not None:
                 self._limiter.reach(*message[1:])

@@ -142,6 +142,8 @@ class ProcessLauncher:
             push=child.push,
             why_not=None if checked.is_confined else _NO_SANDBOX,
             file=child.new_record_file() if checked.is_confined else None,
+            # A managed network is wider or narrower by its own rules.
+            offers_network=terms.floor is None and not params.enforce_managed_network,
         )
 
     def is_host_granted(self, host: str, port: int) -> bool:

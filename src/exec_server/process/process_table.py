@@ -389,9 +389,9 @@ class ProcessTable:
         """Signal the process's group; does nothing for an unknown or ended process."""
         child = self._entries.get(process_id)
         if isinstance(child, Child):
-            if child.denials is not None:
-                child.denials.refuse_held()
             child.signal(signum, by)
+            if child.denials is not None:
+                child.denials.interrupt(child.spawner.after_signals)
 
     def terminate(self, params: process.TerminateParams, by: EndedBy) -> process.TerminateResult:
         entry = self._entries.get(params.process_id)

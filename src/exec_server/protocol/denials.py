@@ -14,6 +14,10 @@ DenialKind = Literal["write", "read", "socket", "host", "syscall"]
 GrantScope = Literal["once", "process", "session", "never"]
 
 
+# The grant of a record that only a start with a network would avoid.
+NETWORK_GRANT = "network=on"
+
+
 class Denial(msgspec.Struct, rename="camel", omit_defaults=True):
     """One thing that was refused, however often it was tried."""
 

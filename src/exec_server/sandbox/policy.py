@@ -92,10 +92,12 @@ _remembered = lru_cache(maxsize=_REMEMBERED_POLICIES)(_judged)
 
 
 def widened(policy: Policy, granted: tuple[tuple[bytes, str], ...]) -> Policy:
-    """*policy* with what was *granted* since: paths, each with "write" or "read".
+    """*policy* with what was *granted* since: paths, each with "write" or "read"; the network.
 
     Other grants widen no policy; a supervisor gives what they are about.
     """
+    if not policy.is_proxied and any(given == "network" for _, given in granted):
+        policy = structs.replace(policy, network="enabled")
     if not policy.is_managed:
         return policy
     rules = {rule.path: rule for rule in policy.rules}

@@ -271,6 +271,19 @@ async def test_a_signal_reaches_a_process_whose_call_is_held(worker, place):
 
 
 @needs_bubblewrap
+@requirement("denials/grants:signals")
+async def test_a_signal_that_is_ignored_ends_the_wait_as_well(worker, place):
+    argv = ["sh", "-c", f"trap '' INT; echo up; : > {place.outside}/x || echo refused; echo done"]
+    await worker.wire.start(
+        "i", argv, sandbox=place.sandbox("bubblewrap"), denials=True, denialHoldMs=600_000
+    )
+    await worker.wire.event("i", "process/denied")
+    await worker.wire.call("process/signal", {"processId": "i", "signal": "interrupt"})
+    done = Finished(await worker.wire.events_until_closed("i"))
+    assert done.exit_code == 2 and b"up\n" in done.stdout
+
+
+@needs_bubblewrap
 @requirement("denials/grants:session")
 async def test_a_grant_to_the_session_holds_for_what_is_started_later(worker, place):
     await worker.start(place.sandbox("bubblewrap"))
@@ -312,6 +325,41 @@ async def test_the_same_id_is_started_again_under_a_wider_sandbox(worker, place)
     await worker.ask("chmod", place.outside / "old")
     assert (await worker.denied())["target"] == f"{place.outside}/old"
     await worker.end()
+
+
+MAKES_SOCKETS = """
+import socket
+for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+    for family in (socket.AF_INET, socket.AF_UNIX):
+        try:
+            socket.socket(family, kind).close()
+        except OSError as exc:
+            print(exc.strerror)
+print("ready", flush=True)
+"""
+
+
+@on_both_backends
+@requirement("denials/grants:network")
+async def test_a_process_is_started_again_with_a_network(wire, place, backend):
+    argv = ["python3", "-I", "-S", "-c", MAKES_SOCKETS]
+    await wire.start("n", argv, sandbox=place.sandbox(backend), denials=True)
+    done = Finished(await wire.events_until_closed("n"))
+    assert b"Operation not permitted" in done.stdout
+    answer = await wire.call("process/denials", {"processId": "n"})
+    assert {denial.get("grant") for denial in answer["denials"]} == {"network=on"}
+    grant = {"processId": "n", "grant": "network=on"}
+    for scope in ("once", "process"):
+        error = await wire.error("process/grant", {**grant, "scope": scope})
+        assert "when it starts" in error["message"]
+    await wire.call("process/grant", {**grant, "scope": "process", "restart": True})
+    done = Finished(await wire.events_until_closed("n"))
+    assert done.stdout == b"ready\n"
+    # Another process is as before, until the session has the grant; a start may bring it along.
+    await wire.start("m", argv, sandbox=place.sandbox(backend), denials=True)
+    assert b"not permitted" in Finished(await wire.events_until_closed("m")).stdout
+    await wire.start("o", argv, sandbox=place.sandbox(backend), granted=["network=on"])
+    assert Finished(await wire.events_until_closed("o")).stdout == b"ready\n"
 
 
 @needs_bubblewrap

@@ -117,7 +117,7 @@ async def test_a_record_names_its_rule_and_what_the_server_protects_cannot_be_gr
         "secret": ("denied path of the policy", f"read={place.outside}/secret"),
         "config": ("protected name", None),
         "new": ("outside the writable directories", f"write={place.outside}/new"),
-        "inet stream": ("no network", None),
+        "inet stream": ("no network", "network=on"),
         "listening": (
             "no unix sockets of the host",
             f"socket=unix:{place.outside}/listening",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from exec_server.cli.process.connection_notices import say
 from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.printable import printable
+from exec_server.protocol.denials import NETWORK_GRANT
 from exec_server.sandbox.grant_file import add_grant, grant_file
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ _ANSWERS: dict[str, GrantScope] = {
     # The end of the input, as Ctrl-D types it.
     "": "never",
 }
+_NETWORK_ANSWERS = {
+    "yes": True,
+    "y": True,
+    "always": True,
+    "a": True,
+    "no": False,
+    "n": False,
+    "": False,
+}
 _VERBS = {"write": "write to", "read": "read", "socket": "connect to", "host": "connect to"}
 
 
@@ -54,6 +64,8 @@ class Questions:
         # Ids of denials by what was answered about single calls.
         self._allowed_once: set[str] = set()
         self._refused_once: set[str] = set()
+        # True if the command is started again with a network.
+        self.has_allowed_network = False
 
     @property
     def hold(self) -> float:
@@ -87,6 +99,21 @@ class Questions:
             return []
         allowed = self._allowed | (self._allowed_once - self._refused_once)
         return [each for each in found.denials if each.denial_id not in allowed]
+
+    async def ask_network(self, process: RemoteProcess) -> None:
+        """Ask whether a command that has failed without a network is started again with one."""
+        if self._terminal is None:
+            return
+        offered = [each for each in await self.refused(process) if each.grant == NETWORK_GRANT]
+        if not offered:
+            return
+        target = printable(offered[0].target)
+        question = f"{target}: allow the network, and start the command again? [yes/always/no] "
+        while (answer := (await self._line(question)).lower()) not in _NETWORK_ANSWERS:
+            say("answer yes (this command), always (also later commands) or no")
+        if answer.startswith("a"):
+            self._remember(NETWORK_GRANT)
+        self.has_allowed_network = _NETWORK_ANSWERS[answer]
 
     async def _ask_all(self, process: RemoteProcess) -> None:
         while True:

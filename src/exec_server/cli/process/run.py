@@ -113,7 +113,17 @@ async def run_on(
         process = await start_command(client, options, questions=questions)
         if options.stdin and not options.tty:
             await _tell_helper(client, process, options)
-        return await _follow(process, options, notices, collected, questions, recording)
+        status = await _follow(process, options, notices, collected, questions, recording)
+    if not questions.has_allowed_network:
+        return status
+    # A running process cannot get a network, so it is started again.
+    return await run_on(client, _with_network(options), notices, collected)
+
+
+def _with_network(options: RunOptions) -> RunOptions:
+    assert options.sandbox is not None
+    wider = msgspec.structs.replace(options.sandbox, network=True)
+    return msgspec.structs.replace(options, sandbox=wider)
 
 
 async def _tell_helper(
@@ -155,6 +165,8 @@ async def _follow(
         _asked(questions, process, options),
     ):
         status = await bridge.follow()
+        if status and options.ask and not bridge.has_interrupted:
+            await questions.ask_network(process)
         is_confined = options.sandbox is not None and not options.learn
         is_refused = is_confined and process.sandbox_rung == "none"
         if is_refused:
@@ -172,7 +184,7 @@ async def _follow(
         recording.close(process.returncode)
     if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
-    if not is_json:
+    if not is_json and not questions.has_allowed_network:
         is_known = bridge.is_timed_out or bridge.has_interrupted
         is_told = await tell_denials(process, options, questions, has_failed=status != 0)
         tell_end(process, is_known=is_known, knows_denials=is_told)

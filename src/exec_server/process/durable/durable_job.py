@@ -101,6 +101,9 @@ class DurableJob:
     def signal_group(self, pid: int, signum: int) -> None:
         self._spawner.signal_group(pid, signum)
 
+    def after_signals(self, then: Callable[[], None]) -> bool:
+        return self._spawner.after_signals(then)
+
     def end_tree(self, mark: int) -> None:
         self._spawner.end_tree(mark)
 

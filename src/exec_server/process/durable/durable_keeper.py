@@ -33,12 +33,13 @@ those of keeper.py::
 
 From this keeper::
 
-    ("hello", version, {"pid", "oldest", "shares_input", "limits", "notes_orders",
+    ("hello", version, {"pid", "oldest", "shares_input", "limits", "notes_orders", "echoes",
                         "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
                                    oldest: the oldest version that it still understands;
                                    shares_input: True if it knows "share";
                                    limits: there if it can hold them;
                                    notes_orders: True if it knows the message "order";
+                                   echoes: True if it knows the message "echo";
                                    status: None while it runs; input: "none", "open" or "closing"
     ("spawned", token, pid, fds[, granted])
                                    stdout, stderr; or the terminal and both ends of a pipe behind it
@@ -409,7 +410,7 @@ class DurableKeeper(keeper.Keeper):
         self._watch(sock.fileno(), self._serve)
         jobs = [job.described() for job in self._jobs.values() if not job.is_unwanted]
         facts: dict[str, Any] = {"pid": os.getpid(), "oldest": OLDEST, "jobs": jobs}
-        facts |= {"shares_input": True, "limits": True, "notes_orders": True}
+        facts |= {"shares_input": True, "limits": True, "notes_orders": True, "echoes": True}
         self._send(("hello", VERSION, facts))
 
     def _hear_hello(self, version: object, *_: object) -> None:
@@ -469,7 +470,7 @@ class DurableKeeper(keeper.Keeper):
         try:
             if kind in handlers:
                 handlers[kind](*rest)
-            elif kind in ("spawn", "signal", "limit", "end", "stop"):
+            elif kind in ("spawn", "signal", "limit", "end", "echo", "stop"):
                 return super()._handle(message)
             else:
                 self._send(("error", kind, "unknown kind of message"))

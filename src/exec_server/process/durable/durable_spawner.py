@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, TypeVar
@@ -76,6 +77,8 @@ class DurableSpawner:
         # False for a keeper of an older release.
         self._holds_limits = True
         self._notes_orders = False
+        self._can_echo = False
+        self._echoes: deque[Callable[[], None]] = deque()
 
     # The keeper.
 
@@ -320,6 +323,13 @@ class DurableSpawner:
         if pid in self._live:
             self._send(("signal", pid, int(signum)))
 
+    def after_signals(self, then: Callable[[], None]) -> bool:
+        """As `Spawner.after_signals`; older keepers do not tell it."""
+        if self._can_echo:
+            self._echoes.append(then)
+            self._send(("echo",))
+        return self._can_echo
+
     def end_tree(self, mark: int, mask: int = (1 << 63) - 1) -> None:
         self._send(("end", mark & mask, mask))
 
@@ -351,6 +361,7 @@ class DurableSpawner:
             "shared": self._on_shared,
             "wrote": self._on_wrote,
             "exited": self._on_exited,
+            "echo": lambda: self._echoes.popleft()(),
         }
         if kind in handlers:
             handlers[kind](*rest)
@@ -374,6 +385,8 @@ class DurableSpawner:
             assert isinstance(message, tuple)
             self._holds_limits = "limits" in message[2]
             self._notes_orders = bool(message[2].get("notes_orders"))
+            self._can_echo = bool(message[2].get("echoes"))
+            self._echoes.clear()
             self._hello.set_result(hello.jobs)
 
     def _on_spawned(self, token: int, pid: int, count: int, granted: Granted | None = None) -> None:

@@ -130,6 +130,13 @@ class DenialRecord:
         self.pid = 0
         self.exe = b""
 
+    @property
+    def facts(self) -> tuple[str, str, bytes, str, str, bool, int, int, bytes]:
+        """The record as it is told, see supervisor.py."""
+        kind, operation, target = self.key
+        known = (self.is_grantable, self.count, self.pid, self.exe)
+        return (self.denial_id, kind, target, operation, self.rule, *known)
+
 
 class Ledger:
     """The refusals of one process: the first *limit* distinct ones, and true counts of all."""

@@ -4,7 +4,7 @@ The keeper forks it for one command, with the listener of the filter that is aro
 one end of a socket whose other end the server has. Calls that the filter refuses fail here with
 EPERM. All other calls go on to the kernel, whose walls decide; the supervisor only says in advance
 what they will decide. If it dies, the kernel answers every notified call with ENOSYS, and the
-keeper ends the command.
+keeper ends the command. This module is long because all decisions about calls are in it.
 
 Messages (see record_channel.py) from the supervisor::
 
@@ -19,8 +19,10 @@ To the supervisor::
     ("sync", number)
     ("grant", id, scope)           scope: "once" for the held calls, else from now on
     ("refuse", id)                 the held calls fail, and no later one is held; without an id
-                                   a signal is on its way: all held calls fail when it is there,
+                                   a signal may be on its way: all held calls fail when it is there,
                                    and later ones are held again
+    ("interrupted",)               a signal was sent, and waits for its programs: all held calls
+                                   fail now, and later ones are held again
 
 The keeper loads this file by its path, so it imports the standard library only.
 """
@@ -41,8 +43,8 @@ _MAX_HELD = 64
 _MAX_READABLE = 1 << 15
 # The calls that may only read.
 _READERS = frozenset(("open", "openat"))
-# A signal is looked for so often, and for so long; a program may also ignore it.
-_SIGNAL_STEP, _SIGNAL_SECONDS = 0.002, 10.0
+# A signal is looked for so often, and for so long, if the keeper does not tell when it has sent it.
+_SIGNAL_STEP, _SIGNAL_SECONDS = 0.002, 1.0
 # A path has no more.
 _SHOWN_BYTES = 4096
 
@@ -89,10 +91,10 @@ class Supervisor:
         # its deadline. The records about which nothing is asked any more.
         self._held: dict[str, list[tuple[Any, Any, float]]] = {}
         self._settled: set[str] = set()
-        # Until when a signal to programs with held calls is expected.
+        # Until when a signal to programs with held calls is expected; and whether it was sent.
         self._interrupted_until: float | None = None
-        # Paths that may be read by every process of the command, and are judged once. Compilers and
-        # interpreters open the same files again and again.
+        self._is_signal_there = False
+        # Paths that every process of the command may read, judged once: compilers open them often.
         self._readable: set[bytes] = set()
 
     def run(self) -> None:
@@ -108,12 +110,10 @@ class Supervisor:
                         return
                     self._receive()
                 elif not self._obey():
-                    # The server is gone; the keeper ends the command, unless it is durable. Then
-                    # there is no one to ask.
+                    # The server is gone. The keeper ends the command, unless it is durable.
                     poll.unregister(fd)
                     self._hold = 0.0
-                    for denial_id in tuple(self._held):
-                        self._release(denial_id, is_allowed=False)
+                    self._release_all()
             if self._held:
                 self._expire()
                 self._release_interrupted()
@@ -305,7 +305,7 @@ class Supervisor:
         if is_held:
             self._held.setdefault(record.denial_id, [])
         if is_held or record.count == 1:
-            self._channel.put(_told_record(record, is_held))
+            self._channel.put(("record", *record.facts, is_held))
         else:
             self._channel.recount(record.denial_id, record.count)
         return record
@@ -313,7 +313,7 @@ class Supervisor:
     def _store(self, record: Any) -> None:
         number = int(record.denial_id[1:])
         if record.count == 1:
-            self._file.add(number, _told_record(record, False)[1:-1])
+            self._file.add(number, record.facts)
         else:
             self._file.count(number, record.count)
 
@@ -343,7 +343,16 @@ class Supervisor:
             self._release(message[1], is_allowed=False)
         elif message[0] == "refuse":
             self._interrupted_until = time.monotonic() + _SIGNAL_SECONDS
+        elif message[0] == "interrupted":
+            self._release_all()
+            # A call that was made before may be heard of only now.
+            self._interrupted_until = time.monotonic() + _SIGNAL_SECONDS
+            self._is_signal_there = True
         return True
+
+    def _release_all(self) -> None:
+        for denial_id in tuple(self._held):
+            self._release(denial_id, is_allowed=False)
 
     def _release_interrupted(self) -> None:
         """Refuse the held calls of processes that a signal waits for.
@@ -354,11 +363,12 @@ class Supervisor:
         if self._interrupted_until is None:
             return
         is_over = time.monotonic() >= self._interrupted_until
+        is_given_up = is_over and not self._is_signal_there
         for denial_id, calls in tuple(self._held.items()):
-            if is_over or any(self._attempts.has_signal(call.pid) for call, _, _ in calls):
+            if is_given_up or any(self._attempts.has_signal(call.pid) for call, _, _ in calls):
                 self._release(denial_id, is_allowed=False)
-        if is_over or not self._held:
-            self._interrupted_until = None
+        if is_over or (not self._held and not self._is_signal_there):
+            self._interrupted_until, self._is_signal_there = None, False
 
     def _grant(self, denial_id: str, scope: str) -> None:
         record = next((r for r in self._ledger.records.values() if r.denial_id == denial_id), None)
@@ -392,20 +402,3 @@ class Supervisor:
 
     def _told(self) -> tuple[Any, ...]:
         return ("totals", self._ledger.unlisted, self._unseen)
-
-
-def _told_record(record: Any, is_held: bool) -> tuple[Any, ...]:
-    kind, operation, target = record.key
-    return (
-        "record",
-        record.denial_id,
-        kind,
-        target,
-        operation,
-        record.rule,
-        record.is_grantable,
-        record.count,
-        record.pid,
-        record.exe,
-        is_held,
-    )
