@@ -15,6 +15,12 @@ _ACCEPTED = re.compile(
     r"apache|bsd|mit|isc|psf|python software foundation|mpl|mozilla|unlicense|0bsd|zlib",
     re.IGNORECASE,
 )
+# Packages whose metadata name no licence: what the file LICENSE in them says.
+_READ_BY_US = {
+    "aiofastnet": "MIT",
+    "bittty": "WTFPL, with a clause against warranty",
+    "picows": "MIT",
+}
 
 
 def write_sbom(python: Path, version: str, out: Path) -> None:
@@ -38,7 +44,14 @@ def write_licences(python: Path, out: Path) -> None:
     words = ["--python", python, "--from", "mixed", "--format", "json", "--with-urls"]
     rows = json.loads(run(sys.executable, "-m", "piplicenses", *words))
     rows = [row for row in rows if row["Name"] != "exec-server"]
-    refused = [row["Name"] for row in rows if not _ACCEPTED.search(row["License"])]
+    for row in rows:
+        if row["License"] == "UNKNOWN":
+            row["License"] = _READ_BY_US.get(_usual(row["Name"]), "UNKNOWN")
+    refused = [
+        f"{row['Name']} ({row['License']})"
+        for row in rows
+        if not _ACCEPTED.search(row["License"]) and row["License"] not in _READ_BY_US.values()
+    ]
     if refused:
         raise ReleaseFailed(f"the licences of these are not in our list: {', '.join(refused)}")
     lines = ["| package | version | licence |", "|---|---|---|"]
