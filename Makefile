@@ -9,6 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
 .PHONY: help web-test limits-vm run test interop conformance-table check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check traffic proto reference system lock clean
+.PHONY: help start-bench layers growth two-servers cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -41,6 +42,9 @@ start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to be
 
 layers: .venv/.stamp ## measure where the time of a small call goes, beside floors; ARGS go to bench/layers.py
 	$(BIN)/python bench/layers.py $(ARGS)
+
+two-servers: .venv/.stamp ## measure what more event loops could bring at most; ARGS go to bench/two_servers.py
+	$(BIN)/python bench/two_servers.py $(ARGS)
 
 growth: .venv/.stamp ## measure how costs grow with sessions, processes, output, handles and names; ARGS go to bench/growth.py
 	$(BIN)/python bench/growth.py $(ARGS)
