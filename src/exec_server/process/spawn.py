@@ -1,4 +1,7 @@
-"""The server's side of the keeper: start programs there, get their descriptors, hear of exits."""
+"""The server's side of the keeper: start programs there, get their descriptors, hear of exits.
+
+The module is long because every message to a keeper, and every answer, is made and read here.
+"""
 
 from __future__ import annotations
 
