@@ -6,7 +6,10 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
+.PHONY: help web-test limits-vm run test interop conformance-table check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check traffic proto reference system lock clean
+.PHONY: help start-bench layers growth two-servers cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -22,6 +25,9 @@ test: .venv/.stamp reference system ## run the tests; ARGS go to pytest
 interop: .venv/.stamp system ## run the real Codex CLI on our server and write docs/compatibility.md; ARGS go to pytest
 	@scripts/interop.sh $(ARGS)
 
+conformance-table: .venv/.stamp system ## run the conformance kit on releases of Codex and on ours; writes its part of docs/compatibility.md
+	@scripts/conformance_table.sh $(ARGS)
+
 check: .venv/.stamp ## check formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -33,6 +39,15 @@ format: .venv/.stamp ## rewrite the code as `check` wants it
 
 start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to bench/start.py
 	$(BIN)/python bench/start.py $(ARGS)
+
+layers: .venv/.stamp ## measure where the time of a small call goes, beside floors; ARGS go to bench/layers.py
+	$(BIN)/python bench/layers.py $(ARGS)
+
+two-servers: .venv/.stamp ## measure what more event loops could bring at most; ARGS go to bench/two_servers.py
+	$(BIN)/python bench/two_servers.py $(ARGS)
+
+growth: .venv/.stamp ## measure how costs grow with sessions, processes, output, handles and names; ARGS go to bench/growth.py
+	$(BIN)/python bench/growth.py $(ARGS)
 
 bench: .venv/.stamp reference ## measure, beside the reference if it is available; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)
@@ -102,6 +117,9 @@ protocol: .venv/.stamp ## write docs/protocol from the shapes of the protocol
 
 protocol-check: .venv/.stamp ## let an OpenRPC validator, TypeScript and a client in TypeScript read docs/protocol
 	scripts/protocol_check.sh
+
+traffic: .venv/.stamp ## run tests of the wire and compare all that our clients and servers send with the schemas; ARGS go to pytest
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --traffic $(or $(ARGS),tests/client tests/files tests/process tests/screens tests/server tests/streams)
 
 proto: .venv/.stamp ## make the module of relay.proto, which is checked in
 	scripts/proto.sh

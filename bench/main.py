@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _measure(options: Options) -> Results:
-    _prepare()
+    prepare()
     names = [command.name for command in options.commands]
     results = Results(
         baseline=REFERENCE if REFERENCE in names else names[0],
@@ -57,7 +57,8 @@ def _measure(options: Options) -> Results:
     return results
 
 
-def _prepare() -> None:
+def prepare() -> None:
+    """Make ready what every measurement needs: bytecode, descriptors, an end by signals."""
     # A collection in the client would look like a pause of the server.
     gc.disable()
     # Where PYTHONDONTWRITEBYTECODE is set, every start of ours would measure the compiler.

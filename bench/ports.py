@@ -1,4 +1,4 @@
-"""Measure forwards: `exec-server port -L` beside `ssh -L`.
+"""Measure forwards: `exec-server port -L`, direct and through a relay, beside `ssh -L`.
 
     make ports ARGS='--megabytes 500'
 
@@ -34,6 +34,8 @@ from bench.transfer import running, start_sshd, wait_for
 _OURS = [sys.executable, "-m", "exec_server"]
 _BLOCK = bytes(1 << 20)
 _ECHOES = 200
+# How often a client asks for a server that is registering.
+_ATTEMPTS = 20
 
 
 def main() -> None:
@@ -57,6 +59,8 @@ def _forwards(stack: contextlib.ExitStack, folder: Path, far: int) -> Iterator[t
     yield "no forward", far
     server = stack.enter_context(running([*_OURS, "--listen", "ws://127.0.0.1:0"], subprocess.PIPE))
     yield "exec-server port -L", _our_forward(stack, _last_word(server), far)
+    relayed, words = _behind_registry(stack, folder)
+    yield "the same through a relay", _our_forward(stack, relayed, far, *words)
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if sshd is None or shutil.which("ssh") is None:
         print("not installed: ssh", file=sys.stderr)
@@ -71,8 +75,32 @@ def _forwards(stack: contextlib.ExitStack, folder: Path, far: int) -> Iterator[t
     yield "ssh -L", port
 
 
-def _our_forward(stack: contextlib.ExitStack, url: str, far: int) -> int:
-    words = [*_OURS, "port", url, "-o", "json", "-L", f"0:127.0.0.1:{far}"]
+def _behind_registry(stack: contextlib.ExitStack, folder: Path) -> tuple[str, list[str]]:
+    """A server behind a registry of its own: its URL, and the words that let a client in."""
+    registry = stack.enter_context(
+        running([*_OURS, "registry", "--listen", "ws://127.0.0.1:0"], subprocess.PIPE)
+    )
+    url = _last_word(registry)
+    files = {}
+    for kind in ("enrol", "harness"):
+        words = [*_OURS, "registry", "token", "create", kind, kind, "--env", "bench"]
+        files[kind] = folder / kind
+        files[kind].write_bytes(subprocess.check_output(words))
+    words = ["--remote", url, "--environment-id", "bench", "--registry-token-file"]
+    stack.enter_context(running([*_OURS, *words, str(files["enrol"])]))
+    access = ["--token-file", str(files["harness"])]
+    place = f"noise+{url}/bench"
+    for _ in range(_ATTEMPTS):
+        if subprocess.run(
+            [*_OURS, "run", *access, place, "--", "true"], capture_output=True, check=False
+        ).returncode:
+            continue
+        return place, access
+    raise RuntimeError("the server has not registered")
+
+
+def _our_forward(stack: contextlib.ExitStack, url: str, far: int, *access: str) -> int:
+    words = [*_OURS, "port", url, *access, "-o", "json", "-L", f"0:127.0.0.1:{far}"]
     process = stack.enter_context(running(words, subprocess.PIPE))
     assert process.stdout is not None
     text = b""

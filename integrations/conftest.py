@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 # A server that forgets a client which is gone after a moment, and not after 30 seconds.
-_IMPATIENT = """
+IMPATIENT = """
 import asyncio, exec_server
 async def main():
     limits = exec_server.Limits(detached_session_seconds=0.5)
@@ -36,7 +36,7 @@ def server_url() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def impatient_url() -> Iterator[str]:
     """The same of one that forgets clients soon."""
-    with _served(["-c", _IMPATIENT]) as url:
+    with _served(["-c", IMPATIENT]) as url:
         yield url
 
 

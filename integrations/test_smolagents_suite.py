@@ -48,8 +48,8 @@ def test_an_error_has_the_traceback_and_leaves_the_state(executor):
 
 
 def test_a_step_that_takes_too_long_is_ended(server_url):
-    executor = ExecServerExecutor(server_url, time_limit=1)
-    with pytest.raises(AgentError, match="longer than 1"):
+    executor = ExecServerExecutor(server_url, time_limit=15)
+    with pytest.raises(AgentError, match="longer than 15"):
         executor("import time; time.sleep(600)")
     assert executor("1 + 1").output == 2
     with pytest.raises(AgentError, match="has ended"):

@@ -1,9 +1,9 @@
 """Do the steps of deploy/Containerfile without an engine: ``python scripts/container_by_hand.py``.
 
 Each RUN is a shell in bubblewrap. Its system is this machine's, and cannot be changed; /etc is a
-copy, and /opt, /home and the folders of the steps are empty. COPY is a copy. It shows that the
-steps work, and that what they make runs as the user of the image without a capability. It does
-not show the base image: its packages, its size, and programs that only this machine has.
+copy, and /opt, /home and the folders of the steps are empty. COPY is a copy. It shows that steps
+work, and that what they make runs as the user of the image without a capability. It does not show
+the base image: its packages, its size, and programs that only this machine has.
 """
 
 from __future__ import annotations

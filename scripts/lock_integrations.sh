@@ -13,6 +13,10 @@ for name in "$@"; do
     echo "locking $name" >&2
     "$python" -m venv "$scratch/$name"
     "$scratch/$name/bin/pip" install --quiet --disable-pip-version-check -r "$input" . editables hatchling
+    # A package whose other dependencies conflict with ours, and of which a part is used: `# no-deps NAME==VERSION`.
+    while read -r package; do
+        "$scratch/$name/bin/pip" install --quiet --disable-pip-version-check --no-deps "$package"
+    done < <(sed -n 's/^# no-deps //p' "$input")
     {
         echo "# Made by scripts/lock_integrations.sh from $name.in."
         "$scratch/$name/bin/pip" freeze --disable-pip-version-check | grep -v '^exec-server'

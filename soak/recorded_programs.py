@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def programs(folder: Path) -> list[Program]:
         Program(["man", "bash"], (("space",), ("/PROMPT", "enter"), ("n",), ("G",))),
         Program(["man", "ls"], (("space",), ("b",))),
         Program(
-            ["vim", "-u", "NONE", "-N", text],
+            ["vim", "-n", "-u", "NONE", "-N", text],
             (
                 ("ctrl-f",),
                 (":set number", "enter"),
@@ -88,11 +89,11 @@ def programs(folder: Path) -> list[Program]:
             ),
         ),
         Program(
-            ["vim", "-u", "NONE", "-N", "--cmd", "syntax on", __file__],
+            ["vim", "-n", "-u", "NONE", "-N", "--cmd", "syntax on", __file__],
             (("j" * 10,), ("o", "a new line", "escape"), (":vsplit", "enter"), (":help", "enter")),
         ),
         Program(
-            ["vim", "-u", "NONE", "-N", str(wide)],
+            ["vim", "-n", "-u", "NONE", "-N", str(wide)],
             (("G",), ("x", "x"), ("gg", "O", "漢", "escape")),
         ),
         Program(
@@ -146,7 +147,14 @@ _SCRIPTS = (
 
 async def record(client: exec_server.ExecServerClient, program: Program) -> Recording:
     """Run a program with our model as its terminal; it is ended after its last step."""
-    env = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": "/nonexistent", "PS1": "$ "}
+    with tempfile.TemporaryDirectory(prefix="screens-") as home:
+        return await _record_in(client, program, home)
+
+
+async def _record_in(
+    client: exec_server.ExecServerClient, program: Program, home: str
+) -> Recording:
+    env = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": home, "PS1": "$ "}
     env |= {"HISTFILE": "", "LESSHISTFILE": "-"}
     data, ends = bytearray(), []
     starting = client.start(

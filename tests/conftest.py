@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -28,7 +29,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     traffic.pytest_addoption(parser)
 
 
+def accept_signals() -> None:
+    """A background job of a shell ignores these, and so would all programs that tests start."""
+    for signum in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    accept_signals()
     traffic.install(config)
     config.addinivalue_line(
         "markers", "requirement(*ids): entries of tests/requirements/ that the test proves"

@@ -15,17 +15,26 @@ _ACCEPTED = re.compile(
     r"apache|bsd|mit|isc|psf|python software foundation|mpl|mozilla|unlicense|0bsd|zlib",
     re.IGNORECASE,
 )
+# Packages whose metadata name no licence: what the file LICENSE in them says.
+_READ_BY_US = {
+    "aiofastnet": "MIT",
+    "bittty": "WTFPL, with a clause against warranty",
+    "picows": "MIT",
+}
 
 
-def write_sbom(python: Path, out: Path) -> None:
+def write_sbom(python: Path, version: str, out: Path) -> None:
     """Write the packages that *python* has as CycloneDX; the same packages give the same file."""
     run(
         *(sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"),
         *("--pyproject", ROOT / "pyproject.toml", "--mc-type", "application"),
         *("--spec-version", "1.6", "--output-format", "JSON", "--output-file", out, python),
     )
-    names = {part["name"] for part in json.loads(out.read_bytes())["components"]}
-    missing = locked() - names
+    bill = json.loads(out.read_bytes())
+    # The tool reads pyproject.toml, which has no number of its own.
+    bill["metadata"]["component"]["version"] = version
+    out.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
+    missing = locked() - {_usual(part["name"]) for part in bill["components"]}
     if missing:
         raise ReleaseFailed(f"{out.name} lacks {', '.join(sorted(missing))}")
 
@@ -35,7 +44,14 @@ def write_licences(python: Path, out: Path) -> None:
     words = ["--python", python, "--from", "mixed", "--format", "json", "--with-urls"]
     rows = json.loads(run(sys.executable, "-m", "piplicenses", *words))
     rows = [row for row in rows if row["Name"] != "exec-server"]
-    refused = [row["Name"] for row in rows if not _ACCEPTED.search(row["License"])]
+    for row in rows:
+        if row["License"] == "UNKNOWN":
+            row["License"] = _READ_BY_US.get(_usual(row["Name"]), "UNKNOWN")
+    refused = [
+        f"{row['Name']} ({row['License']})"
+        for row in rows
+        if not _ACCEPTED.search(row["License"]) and row["License"] not in _READ_BY_US.values()
+    ]
     if refused:
         raise ReleaseFailed(f"the licences of these are not in our list: {', '.join(refused)}")
     lines = ["| package | version | licence |", "|---|---|---|"]
@@ -52,6 +68,11 @@ def write_digests(folder: Path) -> None:
     paths = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
     lines = [f"{digest(path)}  {path.name}\n" for path in paths]
     (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def _usual(name: str) -> str:
+    """The name of a package as lock files spell it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def locked() -> set[str]:

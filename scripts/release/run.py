@@ -54,15 +54,16 @@ def make(version: str, commit: str, out: Path, scratch: Path) -> None:
     epoch = distributions.time_of(commit)
     single_file.make(wheel, pythons, scratch, pex, epoch)
     installed.use([str(pex)], version, scratch / "home-pex")
-    first, later = single_file.seconds_to_start(pex, scratch / "home-pex")
+    first, later = single_file.cpu_to_start(pex, scratch / "home-pex")
     megabytes = pex.stat().st_size / 1e6
-    say(f"{pex.name}: {megabytes:.1f} MB; `--version` takes {first:.2f} s, later {later:.2f} s")
+    cpu = f"{first:.2f} s of CPU the first time and {later:.2f} s later"
+    say(f"{pex.name}: {megabytes:.1f} MB; `--version` takes {cpu}")
 
     lock = ("--require-hashes", "--no-deps", "-r", ROOT / "requirements.lock")
     python = installed.install(pythons[0], scratch / "locked", *lock)
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
     run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "pip", "setuptools")
-    inventory.write_sbom(python, out / f"exec-server-{version}.cdx.json")
+    inventory.write_sbom(python, version, out / f"exec-server-{version}.cdx.json")
     inventory.write_licences(python, out / "LICENCES.md")
     inventory.write_digests(out)
 

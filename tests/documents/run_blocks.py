@@ -145,6 +145,7 @@ def _problems(steps: list[Step], output: str) -> Iterator[str]:
 def _confined(folder: Path) -> str:
     command = ["bwrap", "--unshare-all", "--uid", "1000", "--gid", "1000", "--die-with-parent"]
     command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    command += ["--tmpfs", "/srv"]
     command += [
         "--tmpfs",
         "/home",

@@ -12,6 +12,8 @@ from tests.interop.columns import COLUMNS, PINNED, SKEWED, TODAY, Column, Scenar
 from tests.support.servers import ROOT
 
 PATH = ROOT / "docs" / "compatibility.md"
+# Begins the part of the page that is not made here.
+CONFORMANCE = "<!-- conformance, made by `make conformance-table` -->"
 WORKS, FAILS, NOT_RUN, NOT_APPLICABLE = "yes", "**no**", "not run", ""
 
 HEAD = """\
@@ -134,7 +136,7 @@ class Results:
             return
         made = render(rows)
         if self._mode == "write":
-            PATH.write_text(made, encoding="utf-8")
+            PATH.write_text(made + conformance_part(PATH), encoding="utf-8")
         elif not agrees(made, PATH):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             self.stale = True
@@ -144,11 +146,20 @@ class Results:
             terminalreporter.write_line(f"{PATH.name} is out of date: run `make interop`", red=True)
 
 
+def conformance_part(path: Path) -> str:
+    """The end of the page, which `make conformance-table` writes."""
+    if not path.exists():
+        return ""
+    _, mark, part = path.read_text(encoding="utf-8").partition(CONFORMANCE)
+    return f"\n{mark}{part}" if mark else ""
+
+
 def agrees(made: str, path: Path) -> bool:
     """Whether *path* says what was *made*, but for cells that could not be run here."""
     if not path.exists():
         return False
-    said, lines = path.read_text(encoding="utf-8").splitlines(), made.splitlines()
+    text = path.read_text(encoding="utf-8").removesuffix(conformance_part(path))
+    said, lines = text.splitlines(), made.splitlines()
     return len(said) == len(lines) and all(map(_same, said, lines))
 
 

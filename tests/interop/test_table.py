@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from tests.conformance.table import END, with_part
 from tests.interop.columns import PINNED, SKEWED, TODAY, Column, Scenario
-from tests.interop.table import FAILS, NOT_RUN, WORKS, Row, agrees, render
+from tests.interop.table import (
+    CONFORMANCE,
+    FAILS,
+    NOT_RUN,
+    WORKS,
+    Row,
+    agrees,
+    conformance_part,
+    render,
+)
 from tests.requirements import requirement
 
 OURS = Column("ours", "direct")
@@ -31,6 +41,22 @@ def test_only_what_was_run_is_compared(tmp_path):
     assert agrees(page(ours=NOT_RUN), path)
     assert not agrees(page(ours=FAILS), path)
     assert not agrees(page() + "| more |\n", path)
+
+
+@requirement("kit:table")
+def test_neither_half_of_the_page_changes_the_other(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(with_part(page(), "one half"))
+    assert agrees(page(), path)
+    assert not agrees(page(ours=FAILS), path)
+    path.write_text(with_part(path.read_text(), "other half"))
+    text = path.read_text()
+    assert text.count(CONFORMANCE) == text.count(END) == 1
+    assert "one half" not in text
+    # `make interop` writes its half anew.
+    path.write_text(page(ours=FAILS) + conformance_part(path))
+    assert agrees(page(ours=FAILS), path)
+    assert "other half" in path.read_text()
 
 
 def test_a_scenario_runs_where_it_makes_sense_and_knows_why_it_fails():

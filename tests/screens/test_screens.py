@@ -95,6 +95,31 @@ async def test_a_model_that_is_made_later_shows_the_same(client):
         assert "20 50" in (await process.screen()).text
 
 
+@requirement("screen:earlier")
+async def test_an_earlier_screen_is_shown_as_it_was(client):
+    script = (
+        "stty -echo; echo first; read x; printf '\\033[?1049h\\033[Hinside'; read x; echo out; cat"
+    )
+    async with await client.start(["sh", "-c", script], tty=True, rows=5, cols=30) as process:
+        await process.wait_for("first")
+        numbers = [(await anext(process)).seq]
+        await process.resize(8, 20)
+        await process.write(b"\n")
+        await process.wait_for("inside")
+        numbers.append((await anext(process)).seq)
+        await process.write(b"\n")
+        await process.wait_for("out")
+        first, inside = [await process.screen(at=number) for number in numbers]
+        assert (first.lines[0], first.rows, first.alternate) == ("first", 5, False)
+        assert (inside.lines[0], inside.rows, inside.alternate) == ("inside", 8, True)
+        assert not first.inexact and first.version < inside.version
+        # The screen of now is another one.
+        assert "out" in (await process.screen()).text and "out" not in inside.text
+        assert (await process.screen(at=10**6)).text == (await process.screen()).text
+        with pytest.raises(ValueError, match="exclude"):
+            ScreenParams(process.process_id, since=1, at=1)
+
+
 async def test_a_process_without_a_terminal_has_no_screen(client):
     async with await client.start(["cat"], stdin=True) as process:
         with pytest.raises(InvalidRequest, match="has no terminal"):

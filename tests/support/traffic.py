@@ -62,7 +62,8 @@ class Traffic:
 
     def failed(self, name: str, code: int) -> None:
         self.counts["errors"] += 1
-        if name in self._names and code not in self._errors[name]:
+        # A notification that comes as a request is an unknown method.
+        if self._errors.get(name) and code not in self._errors[name]:
             self.problems[f"{name}: the error {code} is not said to be one of its errors"] += 1
 
     # The end of the run.

@@ -50,7 +50,11 @@ class Wire:
         async with asyncio.timeout(PATIENCE):
             if self.url.startswith("unix://"):
                 self.socket = await websockets.unix_connect(
-                    self.url.removeprefix("unix://"), compression=None, max_size=None
+                    self.url.removeprefix("unix://"),
+                    compression=None,
+                    max_size=None,
+                    ping_interval=None,
+                    open_timeout=None,
                 )
             else:
                 self.socket = await websockets.connect(
@@ -58,6 +62,7 @@ class Wire:
                     compression=None,
                     max_size=None,
                     ping_interval=None,
+                    open_timeout=None,
                     proxy=None,
                     additional_headers=self._headers,
                     ssl=self._context or trusting_all(self.url),

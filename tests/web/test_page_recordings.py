@@ -199,8 +199,9 @@ async def test_terminals_are_recorded_on_request_without_secrets(server, tmp_pat
             await tab.event("shown", id=made["id"], state="exited")
             await tab.call("shown.close", id=made["id"])
     [file] = (tmp_path / "kept").glob("*.cast")
-    text = file.read_text()
-    assert "visible" in text and "topsecret" not in text and "*********" in text
+    text = file.read_text().partition("\n")[2]
+    # The output may come in several pieces.
+    assert "visible" in text and "topsecret" not in text and text.count("*") == len("topsecret")
 
 
 def test_what_a_killed_program_has_left_is_removed(tmp_path, monkeypatch):

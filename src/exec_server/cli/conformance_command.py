@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from argparse import ArgumentTypeError
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.parser import Flag, Parser
 from exec_server.cli.tables import print_json_failure
+from exec_server.protocol.registry import NOISE_SCHEMES
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from exec_server.conformance.check import CheckResult, ConformanceCheck, ServerUnderTest
 
 _SUITES = ("core", "files", "http", "sandbox", "remote", "extensions")
-_REMOTE = ("noise+http://", "noise+https://")
 _NO_URL = "ws://none"
 _PATIENCE = 10.0
 # A client may wait 10 seconds for an answer, and try 25 seconds to resume a session.
@@ -59,9 +60,9 @@ def conformance_command(words: list[str]) -> int:
     if values.list:
         print("\n".join(f"{each.id:26} {each.suite:10} {each.requirement}" for each in chosen))
         return exit_codes.OK
-    if not values.url.startswith(("ws://", "wss://", "stdio:", *_REMOTE)):
+    if not values.url.startswith(("ws://", "wss://", "stdio:", *NOISE_SCHEMES)):
         parser.error(f"`{values.url}` is not a ws://, wss://, stdio: or noise+https:// URL")
-    if "remote" in (values.suite or ()) and not values.url.startswith(_REMOTE):
+    if "remote" in (values.suite or ()) and not values.url.startswith(NOISE_SCHEMES):
         parser.error("the suite `remote` needs noise+https://REGISTRY/ENVIRONMENT")
     if not values.url.startswith("stdio:") and find_spec("websockets") is None:
         return _failed(
@@ -110,9 +111,12 @@ def _parser() -> Parser:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds < 1e6:
-        raise ValueError(f"`{text}` is no number of seconds")
+        raise ArgumentTypeError(f"`{text}` is no number of seconds above 0")
     return seconds
 
 
@@ -128,7 +132,7 @@ def _chosen(parser: Parser, values: Namespace) -> list[ConformanceCheck]:
             parser.error(f"there is no check `{name}`; --list shows all")
     if values.check:
         return [each for each in checks if each.id in values.check]
-    is_left_out = not values.list and not values.url.startswith(_REMOTE)
+    is_left_out = not values.list and not values.url.startswith(NOISE_SCHEMES)
     return [
         each
         for each in checks
@@ -202,7 +206,7 @@ class _Results:
         elif self._output == "html":
             print(report.as_html(self._found, target, version))
         else:
-            print(f"{target} ({version or 'unknown version'}): {report.summary(self._found)}")
+            print(report.last_line(self._found, target, version))
         is_failed = any(result.verdict == "failed" for result in self._found)
         return exit_codes.FAILED if is_failed else exit_codes.OK
 

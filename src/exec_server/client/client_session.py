@@ -131,6 +131,8 @@ class ClientSession:
             give_up=self.link.give_up,
         )
         self._info: environment.EnvironmentInfo | None = None
+        # What a server without `environment/info` has answered.
+        self._without_info: MethodNotFound | None = None
 
     @property
     def connection(self) -> ConnectionLink | None:
@@ -286,8 +288,14 @@ class ClientSession:
 
     async def environment_info(self) -> environment.EnvironmentInfo:
         """What the server says about its machine; it is asked at most once."""
+        if self._without_info is not None:
+            raise self._without_info
         if self._info is None:
-            self._info = await self._ask_info()
+            try:
+                self._info = await self._ask_info()
+            except MethodNotFound as exc:
+                self._without_info = exc
+                raise
         return self._info
 
     async def sandbox_info(self) -> environment.SandboxInfo | None:
@@ -378,7 +386,7 @@ class ClientSession:
         self.concurrency = result.concurrent_requests or 1
         if self._is_restarted(result):
             # Another release may offer other things.
-            self._info = None
+            self._info = self._without_info = None
         self.server_instance = result.server_instance
         self._info = self._info or result.environment_info
         self.uses_uris = result.session_id is not None

@@ -23,6 +23,9 @@ from exec_server.conformance.remote.kit_relay import KitRelay, open_relay
 
 _UNKNOWN_METHOD = -32601
 
+# What goes wrong while a check reads a message of another shape than it expects.
+WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+
 Suite = Literal["core", "files", "http", "sandbox", "remote", "extensions", "client"]
 Verdict = Literal["passed", "failed", "deviation", "skipped"]
 
@@ -205,7 +208,7 @@ async def _judged(each: ConformanceCheck, kit: Kit) -> tuple[Verdict, str]:
         return "failed", f"the connection ended: {exc}"
     except TimeoutError:
         return "failed", f"nothing came within {kit.patience:g} seconds"
-    except (KeyError, TypeError, ValueError) as exc:
+    except WRONG_SHAPE as exc:
         return "failed", f"a message of another shape: {type(exc).__name__}: {exc}"
     except OSError as exc:
         return "failed", f"no connection: {exc}"
@@ -223,8 +226,8 @@ async def version_of(target: ServerUnderTest) -> str:
             answer = await wire.answer(await wire.request("environment/info"))
     except TimeoutError:
         raise ServerUnreachable(f"nothing came within {target.patience:g} seconds") from None
-    except (OSError, ConnectionEnded, ValueError, TypeError, AttributeError) as exc:
-        raise ServerUnreachable(str(exc)) from exc
+    except (OSError, ConnectionEnded, *WRONG_SHAPE) as exc:
+        raise ServerUnreachable(str(exc) or type(exc).__name__) from exc
     facts = answer.get("result")
     told = facts.get("executorVersion") if isinstance(facts, dict) else None
     return str(told or (FIRST if target.is_old else ""))

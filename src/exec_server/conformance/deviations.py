@@ -10,7 +10,8 @@ _ENDED = "the first releases end the connection"
 _SANDBOX = "the first releases do not tell the kind of sandbox"
 _WRITE_ID = "the first releases have no writeId"
 
-# By the id of the check: the versions that differ, as prefixes of `executorVersion`, and why.
+# By the id of the check: the versions that differ, as prefixes of `executorVersion` or, for
+# clients, of their names, and why.
 DEVIATIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "envelope.repeated-key": ((FIRST,), _ENDED),
     "envelope.null-id": ((FIRST,), _ENDED),
@@ -35,6 +36,10 @@ DEVIATIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "sandbox.network": ((FIRST,), _SANDBOX),
     "sandbox.files": ((FIRST,), _SANDBOX),
     "session.events": ((FIRST,), _WRITE_ID),
+    "client.large-output": (
+        ("codex-environment",),
+        "Codex shows its model the beginning and the end of long output",
+    ),
     "session.attached": ((FIRST,), "the first releases answer -32600"),
 }
 

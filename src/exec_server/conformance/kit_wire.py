@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 # The largest message that a server may send, by the protocol's own limit.
 _LARGEST = 64 * 1024 * 1024
+# No check makes a server send as much as this on one connection.
+_MOST = 256 * 1024 * 1024
 
 Message = dict[str, Any]
 
@@ -39,6 +41,7 @@ class KitWire:
         # All that was received, in the order of arrival.
         self.history: list[Message] = []
         self._last_id = 0
+        self._received = 0
 
     async def send(self, message: Any) -> None:
         """Send an object as JSON, or a text or bytes as they are."""
@@ -56,6 +59,9 @@ class KitWire:
         """The next message, as it arrives."""
         async with asyncio.timeout(self.patience):
             text = await self.channel.receive()
+        self._received += len(text)
+        if self._received > _MOST:
+            raise ValueError(f"the server has sent more than {_MOST} bytes")
         message = json.loads(text)
         if not isinstance(message, dict):
             raise ValueError(f"a message that is no object: {text!r:.100}")
@@ -198,7 +204,8 @@ class _LineChannel:
         try:
             self._writer.write(data + b"\n")
             await self._writer.drain()
-        except ConnectionError as exc:
+        except (ConnectionError, RuntimeError) as exc:
+            # Some event loops raise RuntimeError for a pipe that is closed already.
             raise ConnectionEnded("the server closed its input") from exc
 
     async def receive(self) -> str | bytes:
@@ -227,3 +234,7 @@ async def _stdio(command: str, patience: float) -> AsyncIterator[_LineChannel]:
         except TimeoutError:
             process.kill()
             await process.wait()
+        # What the program has written and no check has read would keep its pipe open.
+        transport: Any = getattr(process, "_transport", None)
+        if transport is not None:
+            transport.close()

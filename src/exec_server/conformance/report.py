@@ -21,7 +21,12 @@ _MARKS: dict[Verdict, str] = {
 def line(result: CheckResult) -> str:
     """One result as a line for people."""
     text = f"{_MARKS[result.verdict]:8} {result.check.id:26} {result.check.requirement}"
-    return f"{text}\n         {result.seen}" if result.seen else text
+    return f"{text}\n         {_in_a_line(result.seen)}" if result.seen else text
+
+
+def last_line(results: Sequence[CheckResult], target: str, version: str) -> str:
+    """All results in one line for people."""
+    return f"{target} ({_in_a_line(version) or 'unknown version'}): {summary(results)}"
 
 
 def summary(results: Sequence[CheckResult]) -> str:
@@ -46,13 +51,16 @@ def as_json(results: Sequence[CheckResult], target: str, version: str) -> str:
 
 def as_junit(results: Sequence[CheckResult]) -> str:
     counts = Counter(result.verdict for result in results)
-    suite = ElementTree.Element(
-        "testsuite",
-        name="exec-server conformance",
-        tests=str(len(results)),
-        failures=str(counts["failed"]),
-        skipped=str(counts["skipped"] + counts["deviation"]),
-    )
+    told = {
+        "name": "exec-server conformance",
+        "tests": str(len(results)),
+        "failures": str(counts["failed"]),
+        "errors": "0",
+        "skipped": str(counts["skipped"] + counts["deviation"]),
+        "time": f"{sum(result.seconds for result in results):.3f}",
+    }
+    root = ElementTree.Element("testsuites", told)
+    suite = ElementTree.SubElement(root, "testsuite", told)
     for result in results:
         case = ElementTree.SubElement(
             suite,
@@ -65,24 +73,47 @@ def as_junit(results: Sequence[CheckResult]) -> str:
             ElementTree.SubElement(case, "failure", message=_printable(result.seen))
         elif result.verdict != "passed":
             ElementTree.SubElement(case, "skipped", message=_printable(result.seen))
-    return ElementTree.tostring(suite, encoding="unicode")
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
 def as_html(results: Sequence[CheckResult], target: str, version: str) -> str:
     rows = "\n".join(
         f'<tr class="{result.verdict}"><td>{result.check.id}</td><td>{_MARKS[result.verdict]}</td>'
-        f"<td>{html.escape(result.check.requirement)}</td><td>{html.escape(result.seen)}</td></tr>"
+        f"<td>{html.escape(result.check.requirement)}</td><td>{html.escape(_printable(result.seen))}</td></tr>"
         for result in results
     )
-    title = html.escape(f"Conformance of {target} ({version or 'unknown version'})")
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>'
-        "body{font-family:sans-serif;margin:2em}td{padding:.2em .8em;vertical-align:top}"
-        ".failed{background:#fdd}.deviation{background:#ffd}.skipped{color:#666}</style>"
-        f"<h1>{title}</h1><p>{summary(results)}</p><table>"
-        "<tr><th>check</th><th>result</th><th>requirement</th><th>seen</th></tr>"
-        f"{rows}</table></html>"
+    title = html.escape(_printable(f"Conformance of {target} ({version or 'unknown version'})"))
+    heads = "".join(
+        f'<th scope="col">{name}</th>' for name in ("check", "result", "requirement", "seen")
     )
+    return f"""\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font-family: sans-serif; margin: 2em }}
+td, th {{ padding: .2em .8em; vertical-align: top; text-align: left }}
+.failed {{ background: #fdd }} .deviation {{ background: #ffd }} .skipped {{ color: #666 }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p>{summary(results)}</p>
+<table>
+<thead><tr>{heads}</tr></thead>
+<tbody>
+{rows}
+</tbody>
+</table>
+</body>
+</html>"""
+
+
+def _in_a_line(text: str) -> str:
+    """What a server has said, without what would control a terminal."""
+    return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def _printable(text: str) -> str:

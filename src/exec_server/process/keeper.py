@@ -83,8 +83,6 @@ import marshal
 import os
 import resource
 import select
-import signal
-import socket
 import struct
 import sys
 import termios
@@ -93,8 +91,19 @@ import time
 # A stand-in for `typing.TYPE_CHECKING`: importing `typing` would cost more than all other imports.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+    import socket
     from collections.abc import Iterable
     from typing import Any
+else:
+    # The parts in C of `signal` and `socket`. The rest of these modules turns numbers into
+    # enumerations, which takes longer than all other imports together.
+    try:
+        import _signal as signal
+        import _socket as socket
+    except ImportError:
+        import signal
+        import socket
 
 DEFAULT_PATH = b"/bin:/usr/bin"
 ALL_SIGNALS = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP})
@@ -268,7 +277,10 @@ class Keeper:
         data = marshal.dumps(message)
         data = len(data).to_bytes(4, "big") + data
         try:
-            sent = socket.send_fds(self._sock, [data], fds) if fds else self._sock.send(data)
+            # This is `socket.send_fds`, which the part in C does not have.
+            rights = b"".join(map(FD.pack, fds or ()))
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else []
+            sent = self._sock.sendmsg([data], ancillary)
             if sent < len(data):
                 self._sock.sendall(data[sent:])
         except ConnectionError:

@@ -95,6 +95,14 @@ class ScreenParams(msgspec.Struct, rename="camel", omit_defaults=True):
     command: bool = False
     # False leaves the rows out.
     lines: bool = True
+    # The screen as it was after the event with this number, as far as output is retained.
+    at: Count | None = None
+
+    def __post_init__(self) -> None:
+        if not fits_u64(self.at):
+            raise ValueError("invalid number: more than 64 bits")
+        if self.at is not None and self.since is not None:
+            raise ValueError("`at` and `since` exclude one another")
 
 
 class ScreenResult(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -52,7 +52,7 @@ _DRIVEN = (errors.ControlLost, errors.ControlRefused)
 
 # By the beginning of the name; the longest one counts.
 _ERRORS: dict[str, tuple[ErrorKind, ...]] = {
-    "initialize": (errors.SessionAttached, errors.QuotaReached),
+    "initialize": (errors.SessionAttached, *_QUOTA),
     "environment": (*_OS, *_FLOOR),
     "capabilit": (*_OS, *_FLOOR),
     "fs/": (errors.NotFound, *_OS, *_QUOTA),

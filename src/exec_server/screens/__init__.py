@@ -2,6 +2,7 @@
 
 screens.py           the models of a server: made when they are first asked for
 screen_tap.py        one process that has a model: feeds it, answers queries for it
+earlier_screen.py    what a terminal showed before, from retained output
 host_link.py         the server's side of the host: packets to and from it
 host_messages.py     the packets
 host_main.py         the host: the process that holds the models

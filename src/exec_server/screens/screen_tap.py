@@ -53,11 +53,12 @@ class ScreenTap:
         self._sizes_sent = 0
         # Queries up to this number were not for the model, or it has answered them.
         self._replayed = 0 if answers_all else child.log.next_seq - 1
-        self._checkpoint: messages.Checkpoint | None = None
+        # The last dump that the host has left here.
+        self.checkpoint: messages.Checkpoint | None = None
         self._stored = stored = child.stored_screen
         if stored is not None:
             self._replayed = max(self._replayed, stored.answered)
-            self._checkpoint = self._needed_checkpoint(stored)
+            self.checkpoint = self._needed_checkpoint(stored)
         self._exit: int | None = None
         self._is_exit_sent = False
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
@@ -132,7 +133,7 @@ class ScreenTap:
         self._link = link
         self._batch.clear()
         self.rebuilt += 1
-        checkpoint = self._checkpoint
+        checkpoint = self.checkpoint
         self._replayed = max(self._replayed, self._cursor)
         self._cursor = 0 if checkpoint is None else checkpoint.seq
         self._is_exit_sent = False
@@ -231,7 +232,7 @@ class ScreenTap:
         self._behind = []
 
     def checkpointed(self, checkpoint: messages.Checkpoint) -> None:
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         if self._stored is not None:
             total = self.child.log.total_bytes
             self._stored.add_checkpoint(checkpoint.seq, checkpoint.dump, total)

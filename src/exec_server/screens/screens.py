@@ -16,6 +16,7 @@ from exec_server.process.child import Child
 from exec_server.protocol.method import Encoded
 from exec_server.protocol.screen import ScreenParams, WaitForParams
 from exec_server.screens import host_messages as messages
+from exec_server.screens.earlier_screen import EarlierScreen
 from exec_server.screens.host_link import HostLink, HostLost, HostStarter
 from exec_server.screens.query_answers import without_answers
 from exec_server.screens.screen_tap import ScreenDump, ScreenTap
@@ -46,11 +47,15 @@ class Screens:
         self._starting: asyncio.Task[HostLink] | None = None
         self._deaths: deque[float] = deque()
         self._is_stopped = False
+        self._looking_back = asyncio.Lock()
+        self._waiting_for_room: list[asyncio.Future[None]] = []
 
     # Questions.
 
     async def screen(self, child: Child, params: ScreenParams) -> Encoded:
         """The answer to `process/screen`."""
+        if params.at is not None and params.at < child.log.next_seq - 1:
+            return Encoded((await self._ask_earlier(child, params, params.at),))
         return Encoded((await self._ask(child, "screen", lambda: _encode(params)),))
 
     async def wait_for(self, child: Child, params: WaitForParams) -> Encoded:
@@ -104,6 +109,49 @@ class Screens:
         finally:
             tap.afters.pop(call, None)
             asked.waits -= what == "wait"
+
+    async def _ask_earlier(self, child: Child, params: ScreenParams, at: int) -> bytes:
+        """What a terminal showed after the output with the number *at*."""
+        if not child.is_tty:
+            raise InvalidRequest(f"process {child.process_id} has no terminal")
+        # One at a time: it may read all that is retained.
+        async with self._looking_back:
+            return await self._look_back(child, params, at)
+
+    async def _look_back(self, child: Child, params: ScreenParams, at: int) -> bytes:
+        while True:
+            link = await self._host()
+            number, call = next(self._last_number), next(self._last_call)
+            known = self._taps.get(child)
+            earlier = EarlierScreen(
+                child,
+                number,
+                at,
+                checkpoint=None if known is None else known.checkpoint,
+                room=partial(self._has_room, link),
+            )
+            try:
+                await earlier.open(link)
+                return await link.ask(number, call, "screen", _encode(params))
+            except HostLost:
+                continue
+            finally:
+                link.send(messages.Drop(number))
+
+    async def _has_room(self, link: HostLink) -> None:
+        """Wait until the host can take more. Raises HostLost."""
+        while not link.has_room:
+            if link.is_over:
+                raise HostLost("the host of models has ended")
+            waiting: asyncio.Future[None] = self._loop.create_future()
+            self._waiting_for_room.append(waiting)
+            await waiting
+
+    def _tell_room(self) -> None:
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
 
     # Models.
 
@@ -210,10 +258,12 @@ class Screens:
             tap.checkpointed(checkpoint)
 
     def writable(self) -> None:
+        self._tell_room()
         for tap in tuple(self._taps.values()):
             tap.pump()
 
     def lost(self, reason: str) -> None:
+        self._tell_room()
         if self._link is None:
             return
         self._link = None

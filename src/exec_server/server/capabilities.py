@@ -36,6 +36,7 @@ _OF_OURS = {
     "processName": True,
     "processDenials": sys.platform == "linux",
     "processScreen": sys.platform in ("linux", "darwin"),
+    "processScreenAt": sys.platform in ("linux", "darwin"),
     "processShellIntegration": True,
     "processTerminateTree": sys.platform == "linux",
     "processLimits": sys.platform == "linux",

@@ -1063,16 +1063,25 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     __slots__ = ()
 
     def screen(
-        self, *, cells: bool = False, history: int = 0, since: Screen | None = None
+        self,
+        *,
+        cells: bool = False,
+        history: int = 0,
+        since: Screen | None = None,
+        at: int | None = None,
     ) -> Screen:
         """What the terminal shows: text, cursor, title, whether it is the alternate screen.
 
         With *cells* it has the styles as well, with *history* so many rows above the screen. With
-        *since* only the changes since that screen cross the network. The server makes its model
-        of the terminal with the first call, from the output that it retains, unless the process was
+        *since* only the changes since that screen cross the network. With *at* it is the screen as
+        it was after the event with that number, which an `OutputChunk` and `ControlLost` have; it
+        is `inexact` if output before it is not retained any more. The server makes its model of
+        the terminal with the first call, from the output that it retains, unless the process was
         started with `screen=True`. An extension: other servers raise MethodNotFound.
         """
-        return self._portal.wait(self._inner.screen(cells=cells, history=history, since=since))
+        return self._portal.wait(
+            self._inner.screen(cells=cells, history=history, since=since, at=at)
+        )
 
     def wait_for(
         self,
@@ -2018,11 +2027,17 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         return self._portal.wait(self._inner.read_screen(params))
 
     def screen(
-        self, process_id: str, *, cells: bool = False, history: int = 0, since: Screen | None = None
+        self,
+        process_id: str,
+        *,
+        cells: bool = False,
+        history: int = 0,
+        since: Screen | None = None,
+        at: int | None = None,
     ) -> Screen:
         """What the terminal of a process shows; see `RemoteProcess.screen`."""
         return self._portal.wait(
-            self._inner.screen(process_id, cells=cells, history=history, since=since)
+            self._inner.screen(process_id, cells=cells, history=history, since=since, at=at)
         )
 
     def screenshot(

@@ -107,6 +107,7 @@ async def serve_page(
     sock = _listening_socket(options.listen)
     with contextlib.closing(sock):
         host, port = sock.getsockname()[:2]
+        hosts = _hosts(host, port, options.tls_certificate)
         access = PageAccess(clock=clock, principals=principals)
         places = PagePlaces(
             facts,
@@ -115,7 +116,6 @@ async def serve_page(
             is_local=options.listen.is_loopback,
             forwards_elsewhere=forwards_elsewhere,
         )
-        hosts = _hosts(host, port, options.tls_certificate)
         routes = PageRoutes(
             access,
             places,

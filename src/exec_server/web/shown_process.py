@@ -222,6 +222,11 @@ class ShownProcess:
         """The recording of what was shown; None if there is none yet."""
         return None if self._history is None else self._history.path
 
+    async def history_written(self) -> None:
+        """Wait until the recording has everything that was shown."""
+        if self._history is not None:
+            await self._history.written()
+
     @property
     def process_id(self) -> str | None:
         return None if self._process is None else self._process.process_id

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.cli.port.preview_front import renamed_head
+from exec_server.client.streams.preview_front import renamed_head
 from tests.cli.port.test_port_command import facts_of
 from tests.requirements import requirement
 from tests.support.cli import running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from exec_server.client.process.framed_input import HELPER_WORDS
 from exec_server.server.authentication import CapabilityToken
 from exec_server.server.serving import serve
 from tests.requirements import requirement
@@ -112,12 +114,17 @@ async def test_a_command_may_end_before_its_input(server):
 
 
 @requirement("cli/run:stdin")
-async def test_a_server_that_cannot_end_input_is_mentioned_for_the_curious():
+async def test_a_server_that_cannot_end_input_gets_a_helper_that_is_mentioned_for_the_curious():
     async def script(talk: Talk) -> None:
         await talk.shake_hands()
+        # It is asked once.
         await talk.refuse(await talk.expect("environment/info"), -32601, "no")
-        process_id = (await talk.start())["processId"]
-        await talk.refuse(await talk.expect("process/closeStdin"), -32601, "no such method")
+        params = await talk.start()
+        assert params["argv"][:2] == ["python3", "-c"] and params["argv"][-1] == "x"
+        end = await talk.expect("process/write")
+        assert base64.b64decode(end["params"]["chunk"]) == bytes(4)
+        await talk.answer(end, {"status": "accepted"})
+        process_id = params["processId"]
         await talk.output(process_id, 1, b"fine")
         await talk.event("process/exited", process_id, seq=2, exitCode=0)
         await talk.event("process/closed", process_id, seq=3)
@@ -125,10 +132,10 @@ async def test_a_server_that_cannot_end_input_is_mentioned_for_the_curious():
 
     async with fake_server(script) as url:
         quiet = await run(url, "--", "x")
-        curious = await run("--log-level", "debug", url, "--", "x")
+        curious = await run("--verbose", url, "--", "x")
     assert quiet.status == curious.status == 0
     assert quiet.stdout == b"fine" and quiet.stderr == ""
-    assert "cannot end a command's input" in curious.stderr
+    assert HELPER_WORDS in curious.stderr
 
 
 @requirement("cli/run:no-stdin")

@@ -36,6 +36,7 @@ from exec_server.terminal.key_names import encode_keys
 if TYPE_CHECKING:
     from exec_server.client.process.processes import Processes
 
+NOT_BACK = "it cannot show earlier screens"
 NO_SCREENS = "it keeps no models of terminals"
 
 
@@ -59,12 +60,16 @@ class ScreenCalls:
         cells: bool = False,
         history: int = 0,
         since: Screen | None = None,
+        at: int | None = None,
     ) -> Screen:
         """What the terminal of a process shows; see `RemoteProcess.screen`."""
+        if at is not None:
+            await self._session.require("processScreenAt", NOT_BACK)
+            since = None
         if since is not None and cells and since.cells is None:
             since = None
         version = None if since is None else since.version
-        params = ScreenParams(process_id, version, cells=cells, history=history)
+        params = ScreenParams(process_id, version, cells=cells, history=history, at=at)
         return screen_of(await self.read_screen(params), since)
 
     async def screenshot(
@@ -106,17 +111,24 @@ class ScreenMethods:
         async def write(self, data: BytesLike | str) -> None: ...
 
     async def screen(
-        self, *, cells: bool = False, history: int = 0, since: Screen | None = None
+        self,
+        *,
+        cells: bool = False,
+        history: int = 0,
+        since: Screen | None = None,
+        at: int | None = None,
     ) -> Screen:
         """What the terminal shows: text, cursor, title, whether it is the alternate screen.
 
         With *cells* it has the styles as well, with *history* so many rows above the screen. With
-        *since* only the changes since that screen cross the network. The server makes its model
-        of the terminal with the first call, from the output that it retains, unless the process was
+        *since* only the changes since that screen cross the network. With *at* it is the screen as
+        it was after the event with that number, which an `OutputChunk` and `ControlLost` have; it
+        is `inexact` if output before it is not retained any more. The server makes its model of
+        the terminal with the first call, from the output that it retains, unless the process was
         started with `screen=True`. An extension: other servers raise MethodNotFound.
         """
         return await self._client.screen(
-            self._tracked.process_id, cells=cells, history=history, since=since
+            self._tracked.process_id, cells=cells, history=history, since=since, at=at
         )
 
     async def wait_for(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from exec_server.conformance.check import (
+    WRONG_SHAPE,
     CheckFailed,
     CheckResult,
     ConformanceCheck,
@@ -174,7 +175,7 @@ async def _judged(each: ConformanceCheck, script: ClientScript) -> tuple[Verdict
         return "failed", str(exc)
     except TimeoutError:
         return "failed", f"the client did not do it within {script.patience:g} seconds"
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except WRONG_SHAPE as exc:
         return "failed", f"a message of another shape: {type(exc).__name__}: {exc}"
     except OSError as exc:
         return "failed", f"the client was not started: {exc}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from exec_server.conformance.check import expect, expect_that
 from exec_server.conformance.clients.client_check import ClientScript, client_check
 from exec_server.conformance.clients.command_checks import LINES
 from exec_server.conformance.clients.scripted_process import ScriptedProcess
-from exec_server.conformance.clients.scripted_server import ClientConnection
+from exec_server.conformance.clients.scripted_server import ClientConnection, ClientMistake
 
 _ATTACHED, _REFUSED = -32010, -32600
 
@@ -196,9 +198,14 @@ async def start_lost(script: ClientScript) -> None:
         lambda: script.server.has_ended() or len(script.server.connections) > 1, "a connection"
     )
     if not script.server.has_ended():
-        await script.server.resumed()
+        second = await script.server.connection()
+        with suppress(ClientMistake):
+            await second.initialize(script.server.session_id)
         await script.server.until(
-            lambda: process_id in [each.get("processId") for each in _terminated(script)],
+            lambda: (
+                script.server.has_ended()
+                or process_id in [each.get("processId") for each in _terminated(script)]
+            ),
             "process/terminate",
         )
     await script.wants_failure()

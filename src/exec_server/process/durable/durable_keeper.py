@@ -768,7 +768,9 @@ def main() -> None:
     keeper.descriptors.raise_own(of_children)
     keeper.become_subreaper()
     load_everything()
-    durable = DurableKeeper(keeper.take_socket(), folder, lock)
+    # The keeper's own socket is one of C alone, which does not accept.
+    listener = socket.socket(fileno=keeper.take_socket().detach())
+    durable = DurableKeeper(listener, folder, lock)
     path = os.path.join(folder, SOCKET)
     mine = identity(path)
     try:

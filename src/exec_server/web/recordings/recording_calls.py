@@ -66,6 +66,8 @@ class RecordingCalls:
         return await asyncio.to_thread(self._shelf.listed)
 
     async def _open(self, words: CallWords) -> Any:
+        if not words.has("name"):
+            await self._shown(words).history_written()
         path = self._path(words)
         facts = await asyncio.to_thread(recorded_moments.recording_facts, path)
         return facts | {"part": path.name}

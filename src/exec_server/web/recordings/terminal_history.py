@@ -6,6 +6,7 @@ recordings are made where `exec-server recordings` finds them, and stay.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -26,6 +27,8 @@ from exec_server.recording.recording_files import INDEX_SUFFIX
 LONGEST = 32 * 1024 * 1024
 _TEMPORARY_QUOTA = 512 * 1024 * 1024
 _KEPT_QUOTA = 1024 * 1024 * 1024
+# How long a person who goes back waits for the disk.
+_WRITE_SECONDS = 30.0
 _PREFIX = "exec-server-page-"
 _LOCK = "lock"
 # A directory that is made at this moment is not locked yet.
@@ -89,6 +92,21 @@ class TerminalHistory:
     def path(self) -> str | None:
         """The recording; None until its file is made."""
         return self._recorded.path
+
+    async def written(self) -> None:
+        """Wait until everything that was shown is in the file, within a limited time."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):
+                # The loop may have ended meanwhile.
+                loop.call_soon_threadsafe(done.set)
+
+        self._recorder.put(tell)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WRITE_SECONDS):
+                await done.wait()
 
     def output(self, data: bytes) -> None:
         self._written += len(data)

@@ -121,7 +121,7 @@ export class TerminalPane {
   // Input.
 
   _typed(text) {
-    if (this._isReplaying) return;
+    // A frame asks nothing, so what comes while one is drawn was typed by the person.
     this._send(encoder.encode(this.app.keys.apply(text)));
   }
 
