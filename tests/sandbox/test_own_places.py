@@ -165,6 +165,20 @@ def test_a_link_to_a_trusted_file_that_could_be_changed_is_refused(tmp_path, mon
 
 
 @requirement("security/own:trusted")
+def test_a_trusted_file_that_is_a_link_to_nothing_writable_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config/exec-server").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    # The link cannot be changed, but a command could make the file that it leads to.
+    (tmp_path / "config/exec-server/grants.toml").symlink_to(tmp_path / "work/grants.toml")
+    rules = (Rule(b"/", Access.READ), Rule(os.fsencode(tmp_path / "work"), Access.WRITE))
+    with pytest.raises(Unenforceable, match="File exists"):
+        plan(Policy(True, "restricted", rules))
+    (tmp_path / "work/grants.toml").touch()
+    plan(Policy(True, "restricted", rules))
+
+
+@requirement("security/own:trusted")
 def test_a_sandbox_that_could_not_make_it_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "work").mkdir()

@@ -45,8 +45,9 @@ def make_grant_file(path: Path) -> None:
         with open(os.open(path, flags, 0o600), "wb") as file:
             file.write(_HEAD.encode())
     except FileExistsError:
-        # Another server has made it just now.
-        return
+        # Another server has made it just now; a link to a file that is missing is no such file.
+        if not path.exists():
+            raise
 
 
 def load_grants(path: Path) -> Grants:
