@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from exec_server.sandbox.supervisor.record_file import RecordFile, read_records
+from exec_server.sandbox.supervisor.record_file import RecordFile, read_records, read_total
 
 
 @pytest.fixture
@@ -49,6 +49,18 @@ def test_there_are_no_more_records_than_a_list_has(path, written):
     for number in range(1, 300):
         written.add(number, record(number))
     assert len(read_records(path)[0]) == 256
+
+
+def test_the_total_is_that_of_all_records(path, written):
+    assert read_total(path) == 0
+    for number in range(1, 300):
+        written.add(number, record(number))
+    written.count(1, 1000)
+    written.totals(43, 9)
+    records, unlisted, _ = read_records(path)
+    assert read_total(path) == sum(fields[6] for fields in records) + unlisted == 1298
+    os.truncate(path, 10)
+    assert read_total(path) == 0
 
 
 def test_a_full_disk_loses_records_and_nothing_else():

@@ -24,6 +24,7 @@ _LENGTH = struct.Struct("=I")
 _TOTALS = 2
 # judge.py has the same.
 _MOST_RECORDS = 256
+_MOST_TRIES = 1 << 48
 _RECORDS_AT = 4096
 # A record has two paths at most, and some words.
 _MOST_BYTES = 16 * 1024
@@ -80,9 +81,21 @@ def read_records(path: str | os.PathLike[str]) -> tuple[list[Fields], int, int]:
     return records, _number(data, 0), _number(data, 1)
 
 
+def read_total(path: str | os.PathLike[str]) -> int:
+    """How often something was refused. Unlike the records, this is read at once. Raises OSError."""
+    with open(path, "rb") as file:
+        data = file.read(_RECORDS_AT)
+    if len(data) < _RECORDS_AT:
+        return 0
+    # The number of unseen calls counts no refusals.
+    counts = (_number(data, _TOTALS + index) for index in range(_MOST_RECORDS))
+    return _number(data, 0) + sum(counts)
+
+
 def _number(data: bytes, index: int) -> int:
     value: int = _NUMBER.unpack_from(data, index * _NUMBER.size)[0]
-    return value
+    # Whatever a damaged file says, the sum of all is a number of 64 bits.
+    return min(value, _MOST_TRIES)
 
 
 def _records(data: bytes) -> Iterator[list[bytes]]:
