@@ -57,7 +57,9 @@ class ScreenTap:
         self.checkpoint: messages.Checkpoint | None = None
         self._stored = stored = child.stored_screen
         if stored is not None:
-            self._replayed = max(self._replayed, stored.answered)
+            # A damaged file must not silence the answers to what follows.
+            answered = min(stored.answered, child.log.next_seq - 1)
+            self._replayed = max(self._replayed, answered)
             self.checkpoint = self._needed_checkpoint(stored)
         self._exit: int | None = None
         self._is_exit_sent = False
@@ -242,7 +244,9 @@ class ScreenTap:
         if self.child.log.after(0, max_bytes=1).dropped_bytes is None:
             return None
         found = stored.checkpoint()
-        return None if found is None else messages.Checkpoint(self.number, *found)
+        if found is None or found[0] >= self.child.log.next_seq:
+            return None
+        return messages.Checkpoint(self.number, *found)
 
     def replied(self, reply: messages.Reply) -> None:
         """The model answers a query: type the answer."""

@@ -91,3 +91,13 @@ def test_sizes_and_checkpoints_are_bounded(tmp_path):
     (tmp_path / "checkpoint").write_bytes(b"cut")
     (tmp_path / "sizes").write_bytes(b"cut")
     assert (stored.answered, stored.sizes(), stored.checkpoint()) == (0, ([], 0), None)
+
+
+def test_a_damaged_file_is_no_more_than_a_lost_one(tmp_path):
+    stored = StoredScreen(tmp_path)
+    # A host of models, which all terminals share, takes no larger packet than a dump needs.
+    (tmp_path / "checkpoint").write_bytes(bytes(8) + b"x" * (1 << 20))
+    assert stored.checkpoint() is None
+    (tmp_path / "sizes").write_bytes(b"\xff" * (16 + 5000 * 16))
+    stored.add_size((1, 24, 80))
+    assert stored.sizes()[0][-1] == (1, 24, 80)

@@ -28,8 +28,12 @@ _CHECKPOINT_FILE = "checkpoint"
 _CHECKPOINT = struct.Struct("<Q")
 # A checkpoint is written after so much output; a journal keeps several times as much.
 _CHECKPOINT_EVERY = 16 << 20
+# The host of models sends no larger one, and ends if it gets a much larger one.
+_CHECKPOINT_BYTES = 64 * 1024
 # A file with more sizes is written again with as many as a process remembers.
 _MAX_SIZES, _KEPT_SIZES = 4096, 999
+# A damaged header may say more than can be.
+_MAX_DROPPED = 1 << 32
 _FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -55,7 +59,8 @@ class StoredScreen:
             if count >= _MAX_SIZES:
                 answered, dropped, records = self._read(fd)
                 kept = records[-_KEPT_SIZES * _SIZE.size :]
-                header = _HEADER.pack(answered, dropped + count - _KEPT_SIZES)
+                dropped = min(dropped + count - _KEPT_SIZES, _MAX_DROPPED)
+                header = _HEADER.pack(answered, dropped)
                 self._replace(_SIZES_FILE, header + kept + _SIZE.pack(*size))
             else:
                 os.pwrite(fd, _SIZE.pack(*size), _HEADER.size + count * _SIZE.size)
@@ -88,7 +93,7 @@ class StoredScreen:
             return 0, 0, b""
         end = len(data) - (len(data) - _HEADER.size) % _SIZE.size
         answered, dropped = _HEADER.unpack_from(data)
-        return answered, dropped, data[_HEADER.size : end]
+        return answered, min(dropped, _MAX_DROPPED), data[_HEADER.size : end]
 
     # Checkpoints.
 
@@ -102,9 +107,14 @@ class StoredScreen:
 
     def checkpoint(self) -> tuple[int, bytes] | None:
         """The number of the output that it shows, and the bytes."""
-        with contextlib.suppress(OSError, struct.error):
-            data = (self._folder / _CHECKPOINT_FILE).read_bytes()
-            return _CHECKPOINT.unpack_from(data)[0], data[_CHECKPOINT.size :]
+        most = _CHECKPOINT.size + _CHECKPOINT_BYTES
+        with (
+            contextlib.suppress(OSError, struct.error),
+            open(self._folder / _CHECKPOINT_FILE, "rb") as file,
+        ):
+            data = file.read(most + 1)
+            if len(data) <= most:
+                return _CHECKPOINT.unpack_from(data)[0], data[_CHECKPOINT.size :]
         return None
 
     def _replace(self, name: str, data: bytes) -> None:
