@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,62 @@ def test_a_bus_that_never_answers_is_not_waited_for(login, tmp_path):
         listener.listen()
         with pytest.raises(ScopeFailed):
             ask_for_scope({"XDG_RUNTIME_DIR": str(tmp_path)}, login, patience=0.05)
+
+
+@contextlib.contextmanager
+def impostor(place: Path, said: bytes) -> Iterator[threading.Event]:
+    """A bus that lets each caller in and then says *said*; the event tells that the caller left."""
+    left = threading.Event()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            caller, _ = listener.accept()
+            with caller:
+                caller.settimeout(60)
+                while data := caller.recv(4096):
+                    if b"AUTH" in data:
+                        caller.sendall(b"OK 1234\r\n")
+                    if b"Hello" in data:
+                        caller.sendall(said)
+                left.set()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / "bus"))
+        listener.listen()
+        listener.settimeout(60)
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield left
+        serving.join(60)
+
+
+@requirement("limits:scope")
+def test_a_bus_that_is_not_waited_for_any_more_is_left(login, tmp_path):
+    with impostor(tmp_path, b"") as left:
+        with pytest.raises(ScopeFailed):
+            ask_for_scope({"XDG_RUNTIME_DIR": str(tmp_path)}, login, patience=0.5)
+        assert left.wait(60)
+
+
+@requirement("limits:scope")
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\0" * 64,
+        b"\xff" * 64,
+        b"l\2\0\1" + b"\xff" * 60,
+        b"l\2\0\1\0\0\0\0\1\0\0\0\0\0\0\0",
+        b"l\2\0\1\4\0\0\0\1\0\0\0\4\0\0\0\5\1u\0\0\0\0\0abcd",
+        b"l\2\0\1\0\0\0\0\1\0\0\0\x08\0\0\0\5\1u\0\1\0\0\0",
+    ],
+    ids=["zeros", "ones", "sizes", "empty", "cut", "nothing"],
+)
+def test_a_bus_that_says_nonsense_gives_no_scope(login, tmp_path, said):
+    with impostor(tmp_path, said) as left:
+        with pytest.raises(ScopeFailed):
+            ask_for_scope({"XDG_RUNTIME_DIR": str(tmp_path)}, login, patience=0.5)
+        assert left.wait(60)
 
 
 @requirement("limits:scope")

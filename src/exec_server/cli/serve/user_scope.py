@@ -7,9 +7,11 @@ server into a scope that is delegated to it. It is asked once, before the server
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pwd
+import socket
 import threading
 from collections.abc import Mapping
 
@@ -130,13 +132,15 @@ def ask_for_scope(
     name = f"exec-server-{os.getpid()}-{os.urandom(4).hex()}.scope"
     address = found.bus(environ)
     failures: list[str] = []
+    line = _Line()
     # A thread, because the library waits for the first answer of a bus without a deadline.
     asking = threading.Thread(
-        target=_ask, args=(address, name, patience, failures), name="ask systemd", daemon=True
+        target=_ask, args=(address, name, patience, line, failures), name="ask systemd", daemon=True
     )
     asking.start()
     asking.join(patience)
     if asking.is_alive():
+        line.cut()
         raise ScopeFailed(f"the user's service manager did not answer in {patience:g} s")
     if failures:
         raise ScopeFailed(failures[0])
@@ -145,10 +149,39 @@ def ask_for_scope(
     return name
 
 
-def _ask(address: str | None, name: str, patience: float, failures: list[str]) -> None:
+class _Line:
+    """The connection to the bus, which can be cut while a thread waits for what the bus says.
+
+    Without that, a bus could keep the thread busy for good, or be asked when the server has
+    children.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._is_cut = False
+
+    def use(self, sock: socket.socket) -> socket.socket:
+        with self._lock:
+            self._sock = sock
+        if self._is_cut:
+            self.cut()
+        return sock
+
+    def cut(self) -> None:
+        """End the connection; one that is used later is ended at once."""
+        with self._lock:
+            self._is_cut = True
+            if self._sock is not None:
+                with contextlib.suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RDWR)
+
+
+def _ask(address: str | None, name: str, patience: float, line: _Line, failures: list[str]) -> None:
     # Only a server in a login session needs this.
     from jeepney import DBusAddress, MatchRule, MessageFlag, message_bus, new_method_call
-    from jeepney.io.blocking import open_dbus_connection
+    from jeepney.bus import get_bus
+    from jeepney.io.blocking import DBusConnection, prep_socket
     from jeepney.wrappers import DBusErrorResponse, unwrap_msg
 
     interface = "org.freedesktop.systemd1.Manager"
@@ -167,7 +200,10 @@ def _ask(address: str | None, name: str, patience: float, failures: list[str]) -
         type="signal", interface=interface, member="JobRemoved", path=manager.object_path
     )
     try:
-        with open_dbus_connection(address, auth_timeout=patience) as bus:
+        with (
+            line.use(prep_socket(get_bus(address), timeout=patience)) as sock,
+            DBusConnection(sock) as bus,
+        ):
             unwrap_msg(bus.send_and_get_reply(message_bus.AddMatch(removed), timeout=patience))
             with bus.filter(removed, bufsize=64) as done:
                 (job,) = unwrap_msg(bus.send_and_get_reply(start, timeout=patience))
@@ -179,7 +215,8 @@ def _ask(address: str | None, name: str, patience: float, failures: list[str]) -
             failures.append(f"systemd could not start {name}: {ended.body[3]}")
     except DBusErrorResponse as exc:
         failures.append(f"systemd refused {name}: {exc.name}: {_text(exc.data)}")
-    except (OSError, RuntimeError, ValueError, LookupError) as exc:
+    except Exception as exc:
+        # The library says in many ways that a bus has spoken nonsense.
         failures.append(f"the user's bus: {str(exc) or type(exc).__name__}")
 
 
