@@ -6,6 +6,7 @@ import base64
 import json
 import math
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import example, given
@@ -186,6 +187,56 @@ messages = st.builds(
     ),
     blanks,
 )
+
+
+# Requests as most clients send them, with a member more or a byte that is wrong.
+requests = st.builds(
+    lambda members, blank, order: an_object(order.sample(members, len(members)), blank),
+    st.lists(
+        st.tuples(
+            st.sampled_from(['"id"', '"i\\u0064"', '"method"', '"params"', '"trace"', '"a"']),
+            st.sampled_from(["{}", '{"a":{}}', '{"a":{"b":{}}}', '{"a":1,"a":2}', '{"a":":"}'])
+            | scalars,
+        ),
+        max_size=2,
+    ).map(lambda more: [('"id"', "7"), ('"method"', '"m"'), ('"params"', '{"a":1}'), *more]),
+    blanks,
+    st.randoms(use_true_random=False),
+)
+
+
+def verdict(data: bytes, limits: Limits) -> object:
+    """The message as text, so that 1 is not 1.0; or why there is none."""
+    try:
+        return repr(decode(data, limits))
+    except MalformedMessage as exc:
+        return exc.args
+
+
+@given(
+    requests,
+    st.none() | st.tuples(st.integers(0, 200), st.sampled_from([*b'"\\{}[]:, \n\0', 0xFF, 0xED])),
+    st.sampled_from([1, 2, 3, 127]),
+    st.sampled_from([4, 16, 262_144]),
+)
+@example('{"id":7,"method":"m","method":"m"}', None, 127, 262_144)
+@example('{"id":9223372036854775808,"method":"m"}', None, 127, 262_144)
+@example('{"id":true,"method":"m"}', None, 127, 262_144)
+@example('{"id":7,"method":"m","params":{"a":1,"a":1}}', None, 127, 262_144)
+@example('{"id":7,"method":"m","params":{"a":{"b":1}}}', None, 2, 262_144)
+@example('{"id":7,"method":"m","params":{"a":{}}}', None, 2, 262_144)
+@example('{"id":7,"method":"m","params":{"a":1,"b":2}}', None, 127, 4)
+@requirement("envelope/duplicate-keys")
+def test_the_short_way_for_usual_requests_gives_the_answers_of_the_long_one(
+    text, damage, depth, values
+):
+    data = bytearray(text.encode())
+    if damage is not None:
+        data[damage[0] : damage[0] + 1] = bytes(damage[1:])
+    limits = Limits(json_depth=depth, json_values=values)
+    short = verdict(bytes(data), limits)
+    with mock.patch.object(envelope, "_plain_request", return_value=None):
+        assert short == verdict(bytes(data), limits)
 
 
 @given(json_texts)
