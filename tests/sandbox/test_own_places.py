@@ -130,6 +130,16 @@ def test_a_workspace_below_a_shared_directory_stays_writable():
     assert os.fsencode(os.path.realpath(sys.prefix)) in own_places.protected()
 
 
+@requirement("security/own:code")
+def test_bytecode_in_a_place_of_its_own_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    bytecode = tmp_path / str(Path(own_places.__file__).resolve().parents[1]).lstrip("/")
+    bytecode.mkdir(parents=True)
+    assert os.fsencode(bytecode.resolve()) in own_places.protected()
+    # What other programs have there stays as it is.
+    assert os.fsencode(tmp_path.resolve()) not in own_places.protected()
+
+
 @needs_bubblewrap
 @requirement("security/own:trusted")
 async def test_no_sandbox_makes_a_file_that_is_trusted_later(tmp_path):

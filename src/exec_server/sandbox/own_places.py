@@ -60,7 +60,7 @@ def keep(files: Callable[[], Iterable[str]]) -> None:
 def protected() -> tuple[bytes, ...]:
     """The paths that no sandbox may change, free of symbolic links."""
     kept = {os.path.realpath(os.fsencode(path)) for files in _kept for path in files()}
-    return (*_own_code(), *sorted(kept))
+    return (*_own_code(), *_own_bytecode(), *sorted(kept))
 
 
 def trusted() -> tuple[tuple[bytes, Callable[[], object]], ...]:
@@ -74,6 +74,15 @@ def trusted() -> tuple[tuple[bytes, Callable[[], object]], ...]:
 
 def _existing(path: str) -> tuple[str, ...]:
     return (path,) if os.path.exists(path) else ()
+
+
+def _own_bytecode() -> tuple[bytes, ...]:
+    """Where Python keeps the compiled code if PYTHONPYCACHEPREFIX names a place for it."""
+    if not sys.pycache_prefix:
+        return ()
+    place = os.fsencode(os.path.abspath(sys.pycache_prefix))
+    found = (os.path.realpath(place + code) for code in _own_code())
+    return tuple(sorted(path for path in found if os.path.isdir(path)))
 
 
 @functools.cache
