@@ -497,3 +497,17 @@ def test_no_process_is_killed_before_its_parent(data):
 
 def test_a_circle_in_the_table_of_processes_is_no_endless_loop():
     assert sorted(keeper.parents_first([1, 2], {1: (2, 0), 2: (1, 0)})) == [1, 2]
+
+
+def test_a_long_line_of_processes_is_put_in_order_with_little_work():
+    class Counted(dict[int, tuple[int, int]]):
+        reads = 0
+
+        def __getitem__(self, pid: int) -> tuple[int, int]:
+            self.reads += 1
+            return super().__getitem__(pid)
+
+    # A command that forks so can have thousands of them, and they must be ended at once.
+    table = Counted({pid: (pid - 1, 0) for pid in range(2, 2002)})
+    assert keeper.parents_first(reversed(table), table) == [*range(2, 2002)]
+    assert table.reads <= 2 * len(table)

@@ -1047,14 +1047,20 @@ def parents_first(pids: Iterable[int], table: dict[int, tuple[int, int]]) -> lis
 
     A shell that is killed after its child writes "Killed" first.
     """
+    depths: dict[int, int] = {}
 
     def depth(pid: int) -> int:
+        first = pid
+        line: list[int] = []
         # A table that was read while processes came and went may contain a circle.
-        for steps in range(len(table)):
-            if pid not in table:
-                return steps
+        while pid in table and pid not in depths and len(line) < len(table):
+            line.append(pid)
             pid, _ = table[pid]
-        return len(table)
+        steps = depths.get(pid, 0)
+        for pid in reversed(line):
+            steps += 1
+            depths[pid] = steps
+        return depths.get(first, 0)
 
     return sorted(pids, key=depth)
 
