@@ -18,6 +18,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.support.servers import tied
+
 # A browser takes long to start, and to answer, on a busy machine.
 PATIENCE = 60.0
 
@@ -98,6 +100,12 @@ class Tab:
     async def open(self, url: str) -> None:
         await self.send("Page.navigate", url=url)
 
+    async def reload(self) -> None:
+        """Load the page again; the old one, which may answer for a while, is gone afterwards."""
+        await self.run("window.isOld = true")
+        await self.send("Page.reload")
+        await self.until("window.isOld !== true && document.readyState === 'complete'")
+
     async def run(self, script: str) -> Any:
         """The value of an expression, which may be a promise."""
         found = await self.send(
@@ -159,7 +167,7 @@ class Chromium:
         """Starts it, with its profile in *folder*. Use `close` in the end."""
         assert CHROMIUM is not None
         self._process = subprocess.Popen(
-            [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            [*tied("TERM"), CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", "about:blank"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

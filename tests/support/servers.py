@@ -18,10 +18,10 @@ CHILDREN = ROOT / "tests" / "children"
 OURS = [sys.executable, "-m", "exec_server"]
 
 
-def tied() -> list[str]:
+def tied(sign: str = "KILL") -> list[str]:
     """Before a command: it ends with the thread that starts it, even if it is never closed."""
     setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+    return [setpriv, "--pdeathsig", sign, "--"] if setpriv else []
 
 
 class ServerProcess:

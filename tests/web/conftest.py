@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.chromium import CHROMIUM, Chromium, Tab
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without login files: a terminal of the page is a login shell, which runs them.
+
+    Those of the person who runs the tests may take a minute (`pyenv init` waits that long for a
+    lock, which a shell that was killed leaves behind), and what they print is not known.
+    """
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import stat
 import tempfile
@@ -140,6 +141,46 @@ async def test_only_recordings_of_the_directory_can_be_named(recording, tmp_path
             await tab.ask("recording.events", name=FOUND, offset=5, time=0)
             facts = await tab.call("recording.events", name=FOUND, offset=2**40, time=0)
             assert facts["events"] == []
+
+
+@requirement("web/recordings:bounds")
+async def test_hostile_recordings_do_no_harm_to_the_others(recording, tmp_path):
+    content = recording.read_bytes()
+    strange = "20250101T000000-\udcff"
+    (tmp_path / f"{strange}.cast").write_bytes(content)
+    for number, time in enumerate(("1e308", "-1e308", "1" + "0" * 400)):
+        head = f'{{"version":3,"term":{{"cols":80,"rows":24}},"timestamp":{time}}}\n'
+        (tmp_path / f"time{number}.cast").write_text(head)
+    header = CastHeader(columns=80, rows=24, command="c" * 100_000, owner="o" * 100_000)
+    writer = CastWriter(tmp_path / "long.cast", header)
+    writer.mark(0.0, "m" * 100_000)
+    writer.close(0.0)
+    async with browsing(NOWHERE, options=options_of(tmp_path)) as browser:
+        await browser.sign_in()
+        async with browser.tab() as tab:
+            listed = {each["name"]: each for each in await tab.call("recording.list")}
+            assert listed.keys() == {FOUND, strange, "long", "time0", "time1", "time2"}
+            assert {listed[f"time{at}"]["startedAt"] for at in range(3)} == {None}
+            assert len(json.dumps(listed)) < 10_000
+            assert len(json.dumps(await tab.call("recording.open", name="long"))) < 10_000
+            found = await tab.call("recording.find", pattern="last l")
+            assert {each["name"] for each in found["found"]} == {FOUND, strange}
+            assert await screen_at(tab, 3.0, name=strange)
+
+
+@requirement("web/recordings:export")
+async def test_a_directory_whose_name_looks_like_an_option(recording, monkeypatch):
+    folder = recording.parent / "--help"
+    folder.mkdir()
+    recording.rename(folder / recording.name)
+    monkeypatch.chdir(recording.parent)
+    async with browsing(NOWHERE, options=options_of(Path("--help"))) as browser:
+        await browser.sign_in()
+        async with browser.tab() as tab:
+            ticket = await tab.call("recording.ticket", name=FOUND, format="v3")
+            url = browser.url(f"/download/{ticket['ticket']}/{ticket['name']}")
+            async with browser.http.get(url) as answer:
+                assert answer.status == 200 and '"version":3' in await answer.text()
 
 
 @requirement("web/terminals:going-back")

@@ -120,6 +120,11 @@ async def test_the_cookie_alone_opens_nothing():
             await socket.send_json({"key": "wrong"})
             message = await socket.receive()
             assert message.type == aiohttp.WSMsgType.CLOSE and message.data == 4401
+        for key in ('{"key": "\\ud800"}', "[" * 200_000):
+            async with browser.http.ws_connect(browser.url("/socket"), headers=headers) as socket:
+                await socket.send_str(key)
+                message = await socket.receive()
+                assert message.type == aiohttp.WSMsgType.CLOSE and message.data == 4401
         for path in ("/download/unknown/x", "/download/" + "x" * 43 + "/x"):
             async with browser.http.get(browser.url(path)) as answer:
                 assert answer.status == 404
@@ -145,7 +150,8 @@ async def test_wrong_and_long_requests_are_refused():
                 assert answer.status == 404
         await browser.sign_in()
         async with browser.tab() as tab:
-            for text in ("", "[]", "{}", '{"id": "x", "call": "place.list"}', "\x00"):
+            wrong = ("", "[]", "{}", '{"id": "x", "call": "place.list"}', "\x00", "[" * 200_000)
+            for text in wrong:
                 await tab.send(text)
             assert "no such call" in await tab.refusal("nothing")
             assert "no such environment" in await tab.refusal("process.list", place="p9")

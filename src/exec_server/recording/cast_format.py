@@ -17,6 +17,8 @@ Version = Literal[2, 3]
 OUTPUT, RESIZE, MARK, EXIT, INPUT = "o", "r", "m", "x", "i"
 
 _MOST_CELLS = 10_000
+# Seconds: more is no time that a recording can have.
+_LONGEST = 1e10
 
 
 class CastError(ExecServerError):
@@ -113,8 +115,10 @@ def decode_header(line: bytes) -> CastHeader:
 
 
 def _number(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else None  # type: ignore[arg-type]
+    """A number of seconds; None if it is none that a clock or a player could use."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value < _LONGEST else None
 
 
 def _text(value: object) -> str | None:
@@ -135,6 +139,6 @@ def decode_event(line: bytes) -> CastEvent | None:
         event = CastEvent(*_EVENTS.decode(line))
     except (msgspec.DecodeError, RecursionError):
         raise CastError(f"this is not an event of a recording: {line[:60]!r}") from None
-    if not 0 <= event.time < 1e10:
+    if not 0 <= event.time < _LONGEST:
         raise CastError(f"an event has the time {event.time}")
     return event

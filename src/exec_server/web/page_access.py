@@ -105,7 +105,11 @@ class PageAccess:
 
     def has_key(self, session: PageSession, key: object) -> bool:
         """True if *key* is the other half of the session."""
-        return isinstance(key, str) and hmac.compare_digest(key.encode(), session.key.encode())
+        if not isinstance(key, str):
+            return False
+        # Half a surrogate pair, which headers and JSON can contain, has no UTF-8.
+        given = key.encode("utf-8", "surrogatepass")
+        return hmac.compare_digest(given, session.key.encode())
 
     def is_good(self, session: PageSession) -> bool:
         """False if the principal of the session was revoked, has expired or is no admin now."""

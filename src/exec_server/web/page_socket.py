@@ -103,7 +103,7 @@ class PageSocket:
             async with asyncio.timeout(_KEY_SECONDS):
                 first = await self._socket.receive()
             given = json.loads(first.data) if first.type == WSMsgType.TEXT else None
-        except (TimeoutError, ValueError):
+        except (TimeoutError, ValueError, RecursionError):
             return False
         return isinstance(given, dict) and self._access.has_key(self.session, given.get("key"))
 
@@ -153,7 +153,7 @@ class PageSocket:
             if not isinstance(call_id, int) or not isinstance(name, str):
                 raise WrongCall("a call has a number and a name")
             words = CallWords(message.get("words", {}))
-        except (ValueError, KeyError, TypeError) as exc:
+        except (ValueError, KeyError, TypeError, RecursionError) as exc:
             logger.debug("a tab has sent no call: %s", exc)
             return
         if len(self._running) >= MAX_CALLS:

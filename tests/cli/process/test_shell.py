@@ -46,8 +46,10 @@ async def test_it_is_a_terminal_in_every_respect(server, terminal: MakeTerminal)
 
 
 @requirement("cli/shell:login")
-async def test_the_shell_is_that_of_the_server(server, terminal: MakeTerminal):
-    screen = terminal("shell", "--cwd", "/usr", "-e", "A=b c", server.url)
+async def test_the_shell_is_that_of_the_server(server, terminal: MakeTerminal, tmp_path):
+    # It is a login shell; the login files of the person who tests may do anything.
+    words = ["--cwd", "/usr", "-e", "A=b c", "-e", f"HOME={tmp_path}"]
+    screen = terminal("shell", *words, server.url)
     screen.type(b"echo $PWD:$A; echo st''atus; exit 5\r")
     await screen.until(b"/usr:b c\r\n")
     assert await screen.status() == 5

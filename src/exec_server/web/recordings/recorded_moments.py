@@ -13,11 +13,18 @@ from exec_server.recording.text_index import made_index
 
 # Marks that the timeline has room for.
 _MAX_MARKS = 1000
+# The beginning of a text is enough for a list or a mark, whatever a file says.
+_TEXT_CHARACTERS = 1000
 # One answer with events: seconds of ordinary output, and little enough to be drawn at once.
 _EVENT_BYTES = 256 * 1024
 _MAX_EVENTS = 5000
 # Rows above the screen of a moment.
 _HISTORY_ROWS = 500
+
+
+def beginning(text: str | None) -> str | None:
+    """As much of a text of a recording as the page shows."""
+    return None if text is None else text[:_TEXT_CHARACTERS]
 
 
 def recording_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -29,13 +36,13 @@ def recording_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
     for event, _ in reader.events():
         duration = event.time
         if event.code == MARK and len(marks) < _MAX_MARKS:
-            marks.append({"time": event.time, "text": event.data})
+            marks.append({"time": event.time, "text": beginning(event.data)})
         elif event.code == EXIT:
-            status = event.data
+            status = beginning(event.data)
     return {
         "columns": header.columns,
         "rows": header.rows,
-        "command": header.command,
+        "command": beginning(header.command),
         "startedAt": None if header.started is None else header.started * 1000,
         "idleLimit": header.idle_limit,
         "bytes": os.path.getsize(path),

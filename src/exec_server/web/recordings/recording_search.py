@@ -7,6 +7,7 @@ the indexes, which let the player jump.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -50,14 +51,15 @@ def search(request: SearchRequest) -> Iterator[dict[str, Any]]:
                     left -= 1
                     text = seen.text.strip()[:500]
                     yield {"name": name, "time": seen.time, "row": seen.row + 1, "text": text}
-        except (ExecServerError, OSError, ImportError) as exc:
+        except (ExecServerError, OSError, ImportError, ValueError) as exc:
             yield {"name": name, "problem": str(exc)}
 
 
 def main() -> None:
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=SearchRequest)
+    # This JSON takes names of files that are no UTF-8.
+    request = msgspec.convert(json.loads(sys.stdin.buffer.read()), type=SearchRequest)
     for found in search(request):
-        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+        sys.stdout.buffer.write(json.dumps(found).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 

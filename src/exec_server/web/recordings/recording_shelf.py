@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -14,6 +15,7 @@ import msgspec
 
 from exec_server.errors import InvalidRequest
 from exec_server.recording.recording_files import SUFFIX, RecordingFiles
+from exec_server.web.recordings.recorded_moments import beginning
 from exec_server.web.recordings.recording_search import SearchRequest
 
 # More would not be looked at; the newest are shown.
@@ -35,6 +37,11 @@ class RecordingTicket(msgspec.Struct, frozen=True):
     at: float | None = None
 
     @property
+    def absolute_path(self) -> str:
+        """It begins with no dash, so that it is no option of a command."""
+        return os.path.abspath(self.path)
+
+    @property
     def file_name(self) -> str:
         return os.path.basename(self.path).removesuffix(SUFFIX) + EXPORTS[self.format]
 
@@ -54,8 +61,8 @@ class RecordingShelf:
         return [
             {
                 "name": each.name,
-                "command": each.header.command,
-                "owner": each.header.owner,
+                "command": beginning(each.header.command),
+                "owner": beginning(each.header.owner),
                 "startedAt": None if each.header.started is None else each.header.started * 1000,
                 "changedAt": each.changed * 1000,
                 "columns": each.header.columns,
@@ -93,11 +100,13 @@ class RecordingShelf:
         data = bytearray()
         try:
             async with self._searches, asyncio.timeout(SEARCH_SECONDS):
-                async for block in _output_of(words, msgspec.json.encode(request)):
+                # Names of files that are no UTF-8 pass through this JSON, and no stricter one.
+                given = json.dumps(msgspec.to_builtins(request)).encode()
+                async for block in _output_of(words, given):
                     data += block
         except TimeoutError:
             raise InvalidRequest("the search took too long; look for a simpler text") from None
-        found = [msgspec.json.decode(line) for line in data.splitlines()]
+        found = [json.loads(line) for line in data.splitlines()]
         for each in found:
             if "wrong" in each:
                 raise InvalidRequest(f"this is no regular expression: {each['wrong']}")
@@ -109,7 +118,7 @@ class RecordingShelf:
 
     async def export(self, ticket: RecordingTicket) -> AsyncGenerator[bytes, None]:
         """The content of an export, as `exec-server recordings export` makes it."""
-        words = ["-m", "exec_server", "recordings", "export", ticket.path]
+        words = ["-m", "exec_server", "recordings", "export", ticket.absolute_path]
         words += ["--format", ticket.format]
         if ticket.at is not None:
             words += ["--at", f"{ticket.at:.3f}"]
