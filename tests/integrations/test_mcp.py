@@ -357,6 +357,22 @@ def stdio(url: str, tmp_path: Path, *options: str) -> StdioServerParameters:
     return StdioServerParameters(command=words[0], args=words[1:], env=env)
 
 
+@requirement("integrations/mcp:sandbox", "integrations/mcp:jobs-survive")
+async def test_a_shell_that_was_started_without_a_sandbox_is_no_way_out_of_one(server, tmp_path):
+    async with asyncio.timeout(PATIENT):
+        async with Client(stdio_client(stdio(server.url, tmp_path))) as client:
+            shell = (await call(client, "start", argv=["sh"]))["process_id"]
+        words = stdio(server.url, tmp_path, "--sandbox", "read-only")
+        async with Client(stdio_client(words)) as client:
+            assert (await call(client, "list"))["processes"] == []
+            wrote = await call(client, "write", process_id=shell, text="exit\n")
+            assert wrote["status"] == "unknownProcess"
+        async with Client(stdio_client(stdio(server.url, tmp_path))) as client:
+            (job,) = (await call(client, "list"))["processes"]
+            assert (job["process_id"], job["state"]) == (shell, "running")
+            await call(client, "signal", process_id=shell, signal="KILL")
+
+
 @requirement("integrations/mcp:stdio", "integrations/mcp:unreachable")
 async def test_the_command_speaks_mcp_on_stdio_and_connects_at_the_first_call(server, tmp_path):
     async with asyncio.timeout(PATIENT):
