@@ -135,6 +135,8 @@ async def test_run_tells_how_a_command_ended(server, tmp_path):
         assert (ran["exit_code"], ran["stderr"]) == (3, "err\n")
         assert ran["stdout"] == f"out\n{tmp_path}\nin\n"
         assert (await call(mcp, "run", argv=["sh", "-c", "kill -9 $$"]))["signal"] == "SIGKILL"
+        nameless = await call(mcp, "run", argv=["sh", "-c", "kill -40 $$"])
+        assert (nameless["signal"], nameless["exit_code"]) == ("signal 40", 168)
         assert "No such file" in await refusal(mcp, "run", argv=["nonesuch"])
         assert "either" in await refusal(mcp, "run", command="true", argv=["true"])
         late = await call(mcp, "run", command="echo so far; sleep 600", timeout=0.5)

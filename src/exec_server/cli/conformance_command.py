@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.parser import Flag, Parser
-from exec_server.cli.tables import print_json_failure
+from exec_server.cli.tables import print_json, print_json_failure
 from exec_server.protocol.registry import NOISE_SCHEMES
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ def conformance_command(words: list[str]) -> int:
     if values.url == _NO_URL and values.client is None and not values.list:
         parser.error("the following arguments are required: URL, or --client <CMD>")
     chosen = _chosen(parser, values)
+    if values.list and values.output == "json":
+        print_json(
+            [{"id": it.id, "suite": it.suite, "requirement": it.requirement} for it in chosen]
+        )
+        return exit_codes.OK
     if values.list:
         print("\n".join(f"{each.id:26} {each.suite:10} {each.requirement}" for each in chosen))
         return exit_codes.OK
