@@ -118,4 +118,6 @@ def test_the_command_checks_clients():
     assert [each["verdict"] for each in told["checks"]] == ["passed"]
     wrong_words = _run("--client", client, "ws://127.0.0.1:9")
     assert wrong_words.returncode == 2
-    assert "--client" in wrong_words.stderr
+    assert "cannot be used with a URL" in wrong_words.stderr
+    assert "needs a command" in _run("--client", "").stderr
+    assert "required: URL, or --client" in _run().stderr

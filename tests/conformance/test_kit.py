@@ -114,6 +114,8 @@ def test_wrong_words_and_missing_servers_are_told():
     listed = _run("--list")
     assert listed.returncode == 0
     assert "start.answer" in listed.stdout
+    facts = json.loads(_run("--list", "-o", "json", "--check", "start.answer").stdout)
+    assert [(each["id"], each["suite"]) for each in facts] == [("start.answer", "core")]
 
 
 @requirement("kit:stdio")

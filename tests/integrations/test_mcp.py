@@ -135,6 +135,8 @@ async def test_run_tells_how_a_command_ended(server, tmp_path):
         assert (ran["exit_code"], ran["stderr"]) == (3, "err\n")
         assert ran["stdout"] == f"out\n{tmp_path}\nin\n"
         assert (await call(mcp, "run", argv=["sh", "-c", "kill -9 $$"]))["signal"] == "SIGKILL"
+        nameless = await call(mcp, "run", argv=["sh", "-c", "kill -40 $$"])
+        assert (nameless["signal"], nameless["exit_code"]) == ("signal 40", 168)
         assert "No such file" in await refusal(mcp, "run", argv=["nonesuch"])
         assert "either" in await refusal(mcp, "run", command="true", argv=["true"])
         late = await call(mcp, "run", command="echo so far; sleep 600", timeout=0.5)
@@ -355,6 +357,22 @@ def stdio(url: str, tmp_path: Path, *options: str) -> StdioServerParameters:
     env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     words = [*OURS, "mcp", *options, url]
     return StdioServerParameters(command=words[0], args=words[1:], env=env)
+
+
+@requirement("integrations/mcp:sandbox", "integrations/mcp:jobs-survive")
+async def test_a_shell_that_was_started_without_a_sandbox_is_no_way_out_of_one(server, tmp_path):
+    async with asyncio.timeout(PATIENT):
+        async with Client(stdio_client(stdio(server.url, tmp_path))) as client:
+            shell = (await call(client, "start", argv=["sh"]))["process_id"]
+        words = stdio(server.url, tmp_path, "--sandbox", "read-only")
+        async with Client(stdio_client(words)) as client:
+            assert (await call(client, "list"))["processes"] == []
+            wrote = await call(client, "write", process_id=shell, text="exit\n")
+            assert wrote["status"] == "unknownProcess"
+        async with Client(stdio_client(stdio(server.url, tmp_path))) as client:
+            (job,) = (await call(client, "list"))["processes"]
+            assert (job["process_id"], job["state"]) == (shell, "running")
+            await call(client, "signal", process_id=shell, signal="KILL")
 
 
 @requirement("integrations/mcp:stdio", "integrations/mcp:unreachable")

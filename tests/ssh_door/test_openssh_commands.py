@@ -44,6 +44,8 @@ def test_a_server_that_does_not_answer_is_told(unshared):
 @requirement("ssh:signals")
 def test_a_signal_that_ends_a_command_is_told(host):
     assert host.ssh("build", "kill -TERM $$", status=255).stdout == b""
+    # A signal without a name is told by the status.
+    assert host.ssh("build", "kill -40 $$", status=168).stderr == b""
 
 
 @requirement("ssh:environment")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.parser import Flag, Parser
-from exec_server.cli.tables import print_json_failure
+from exec_server.cli.tables import print_json, print_json_failure
 from exec_server.protocol.registry import NOISE_SCHEMES
 
 if TYPE_CHECKING:
@@ -52,11 +52,19 @@ examples:
 def conformance_command(words: list[str]) -> int:
     """Run the checks that *words* choose."""
     parser = _parser()
-    is_url_left_out = any(word.partition("=")[0] in ("--list", "--client") for word in words)
-    values = parser.parse_words([*words, _NO_URL] if is_url_left_out else words)
+    values = parser.parse_words(words)
     if values.client is not None and (values.url != _NO_URL or values.suite):
         parser.error("the argument '--client' cannot be used with a URL or '--suite'")
+    if values.client is not None and not values.client.strip():
+        parser.error("the argument '--client <CMD>' needs a command")
+    if values.url == _NO_URL and values.client is None and not values.list:
+        parser.error("the following arguments are required: URL, or --client <CMD>")
     chosen = _chosen(parser, values)
+    if values.list and values.output == "json":
+        print_json(
+            [{"id": it.id, "suite": it.suite, "requirement": it.requirement} for it in chosen]
+        )
+        return exit_codes.OK
     if values.list:
         print("\n".join(f"{each.id:26} {each.suite:10} {each.requirement}" for each in chosen))
         return exit_codes.OK
@@ -93,7 +101,13 @@ def _parser() -> Parser:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("url", metavar="URL", help="ws://HOST:PORT, stdio:PROGRAM or noise+https://REGISTRY/NAME")
+    add(
+        "url",
+        metavar="URL",
+        nargs="?",
+        default=_NO_URL,
+        help="ws://HOST:PORT, stdio:PROGRAM or noise+https://REGISTRY/NAME",
+    )
     add("--client", metavar="<CMD>", help="check a client instead; {url} in CMD is the server")
     add("--suite", action="append", choices=_SUITES, help="run only this suite; may be repeated")
     add("--check", action="append", metavar="<ID>", help="run only this check; may be repeated")

@@ -20,7 +20,7 @@ from exec_server.protocol.sandbox import OldSandbox
 # The most bytes of a file that one request reads or copies, so that each is soon answered.
 SPAN_BYTES = 128 * 1024 * 1024
 # The smallest fixed block: an answer must not be as long as the file.
-_LEAST_BLOCK = 4096
+LEAST_BLOCK = 4096
 # The most ranges in one request.
 MOST_RANGES = 16_384
 
@@ -50,8 +50,8 @@ class SignatureParams(Confined, rename="camel", omit_defaults=True):
         super().__post_init__()
         if not fits_u64(self.offset, self.length) or self.length > SPAN_BYTES:
             raise InvalidParams(f"invalid length: at most {SPAN_BYTES} bytes at once")
-        if self.block_bytes and not _LEAST_BLOCK <= self.block_bytes <= SPAN_BYTES:
-            raise InvalidParams(f"invalid blockBytes: at least {_LEAST_BLOCK} bytes")
+        if self.block_bytes and not LEAST_BLOCK <= self.block_bytes <= SPAN_BYTES:
+            raise InvalidParams(f"invalid blockBytes: at least {LEAST_BLOCK} bytes")
 
 
 class SignatureResult(msgspec.Struct, rename="camel"):

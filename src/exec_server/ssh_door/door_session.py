@@ -18,6 +18,7 @@ from asyncssh.scp import run_scp_server
 from asyncssh.sftp import run_sftp_server
 from asyncssh.stream import SSHServerStreamSession
 
+from exec_server.client.arguments import as_signal
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.framed_input import (
     NO_HELPER_WORDS,
@@ -264,11 +265,12 @@ class DoorSession(SSHServerStreamSession[bytes]):
         if self._gone.is_set():
             return
         with contextlib.suppress(OSError):
-            if process.signal is None:
-                self._channel.exit(status & 0xFF)
+            # Not every signal has a name: most of the real-time ones have none.
+            ended_by = as_signal(process.signal)
+            if isinstance(ended_by, signal.Signals):
+                self._channel.exit_with_signal(ended_by.name.removeprefix("SIG"))
             else:
-                name = signal.Signals(process.signal).name.removeprefix("SIG")
-                self._channel.exit_with_signal(name)
+                self._channel.exit(status & 0xFF)
 
     async def _leave(self, process: RemoteProcess) -> None:
         """The client is done with the process; what runs still is ended."""

@@ -180,6 +180,9 @@ async def test_what_goes_wrong_is_said(server, home):
             (["-R", f"0.0.0.0:{free}:localhost:1"], 1, "--stream-allow listen:"),
             (["-L", "nonsense"], 2, "is not a port"),
             ([], 2, "nothing to forward"),
+            (["-L", f"{free}:localhost:1", "--as-localhost"], 2, "'--as-localhost' is for"),
+            (["--open", "1", "--preview-port", "65536"], 2, "`65536` is not a port"),
+            (["--ports", "--preview-port", "1"], 2, "'--preview-port' is for"),
         ):
             done = await finished("port", server.url, *words, env=home)
             assert (done.status, text in done.stderr) == (code, True), done.stderr

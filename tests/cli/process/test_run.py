@@ -120,7 +120,7 @@ async def test_a_server_that_cannot_end_input_gets_a_helper_that_is_mentioned_fo
         # It is asked once.
         await talk.refuse(await talk.expect("environment/info"), -32601, "no")
         params = await talk.start()
-        assert params["argv"][:2] == ["python3", "-c"] and params["argv"][-1] == "x"
+        assert params["argv"][:2] == ["python3", "-I"] and params["argv"][-1] == "x"
         end = await talk.expect("process/write")
         assert base64.b64decode(end["params"]["chunk"]) == bytes(4)
         await talk.answer(end, {"status": "accepted"})

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import exec_server
+from exec_server.cli.process.screen_command import shown_rows
 from exec_server.protocol.jobs import JobInfo
 from exec_server.protocol.screen import WaitCondition, WaitForParams
 from tests.requirements import requirement
@@ -96,3 +97,9 @@ async def test_a_shell_without_integration_has_told_nothing(server):
         assert printed.stdout.endswith(b"exit status 3]\nout\n") and b"\x1b" not in printed.stdout
     refused = await finished("run", "--integration", server.url, "--", "bash")
     assert refused.status == 2 and "--tty" in refused.stderr
+
+
+@requirement("cli/screen:prints")
+async def test_a_server_cannot_control_the_terminal_with_the_rows_of_a_screen():
+    assert shown_rows(["a\x1b]0;b\x07", "\x9bc"]) == "a\\x1b]0;b\\x07\n\\x9bc"
+    assert shown_rows(["\ue0b0 ~ é 👩\u200d🚀"]) == "\ue0b0 ~ é 👩\u200d🚀"

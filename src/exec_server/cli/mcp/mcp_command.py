@@ -92,9 +92,12 @@ def _with_place(settings: McpSettings, wanted: Confinement | None) -> McpSetting
 
     # Jobs on a server that ends with this program cannot be continued.
     can_continue = server_access.can_be_resumed(settings.server)
+    # A model that may choose the sandbox can also choose none.
+    is_bound = wanted is not None and "sandbox" not in settings.model_may
     return dataclasses.replace(
         settings,
         sandbox_for=sandbox_for,
         is_sandboxed=wanted is not None,
+        confinement=f"{wanted!r} in {settings.cwd!r}" if is_bound else "",
         records=state_home() / "mcp" if can_continue else None,
     )

@@ -27,7 +27,8 @@ unless --model-may allows it; --timeout and --max-timeout bound its commands. It
 directory to run in, and workspace-write still means --cwd, or the server's own directory.
 
 Commands of the tool `run` end when this program ends, or 30 seconds later if it is killed. Jobs of
-the tool `start` run on for --keep; a later `exec-server mcp` of this user continues with them.
+the tool `start` run on for --keep; a later `exec-server mcp` of this user for the same server, with
+the same sandbox and --cwd if there is a sandbox, continues with them.
 
 {SANDBOX_HELP}
 {TOKEN_HELP}

@@ -23,6 +23,7 @@ from exec_server.cli.port.port_runner import PortRunner, ended_by_signals
 from exec_server.cli.port.port_specs import (
     ForwardSpec,
     local_spec,
+    preview_port,
     preview_spec,
     remote_spec,
     socks_spec,
@@ -90,6 +91,9 @@ def port_command(words: list[str]) -> int:
     specs = [*values.local, *values.remote, *values.socks, *values.open]
     if not specs and not values.ports:
         parser.error("nothing to forward: give -L, -R, -D or --open, or --ports for a list")
+    if (values.as_localhost or values.preview_port) and not values.open:
+        given = "--as-localhost" if values.as_localhost else "--preview-port"
+        parser.error(f"'{given}' is for the pages of '--open <PORT>', and there is none")
     return _run(parser, values, lambda: _forward(parser, values, action, specs))
 
 
@@ -126,7 +130,7 @@ def _parser() -> Parser:
     add(
         "--preview-port",
         metavar="<PORT>",
-        type=int,
+        type=preview_port,
         default=0,
         help="the port of this machine for --open [default: any that is free]",
     )

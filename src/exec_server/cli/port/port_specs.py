@@ -50,6 +50,11 @@ def preview_spec(text: str) -> ForwardSpec:
     return ForwardSpec("preview", StreamPlace("127.0.0.1", 0), StreamPlace("localhost", port))
 
 
+def preview_port(text: str) -> int:
+    """`--preview-port`: a port of this machine."""
+    return _port(text, text, "expected the number of a port here")
+
+
 def _both(text: str) -> tuple[StreamPlace, StreamPlace]:
     parts = _split(text)
     if len(parts) == 1 and not parts[0].startswith("/"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from exec_server.protocol.screen import LastCommand, ScreenParams
 
 # As `process/screen` has it.
 _MOST_ROWS = 10_000
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 _EXAMPLES = """\
   Print the rows that the terminal of a process shows now:
@@ -75,10 +77,18 @@ def screen_command(words: list[str]) -> int:
         elif values.command:
             print(_command_words(command))
         elif not (values.svg or values.png):
-            print("\n".join([*(screen.history or ()), screen.text]))
+            print(shown_rows([*(screen.history or ()), screen.text]))
         return exit_codes.OK
 
     return run_to_exit_status(show, log_level=values.log_level, tell=failure_teller(values.output))
+
+
+def shown_rows(rows: list[str]) -> str:
+    """The rows with escapes for controls, which only a server that means harm sends.
+
+    Glyphs of fonts for prompts are not printable for Python, and stay.
+    """
+    return _CONTROLS.sub(lambda found: escaped(found[0]), "\n".join(rows))
 
 
 def _rows(text: str) -> int:

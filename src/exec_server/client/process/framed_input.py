@@ -23,6 +23,10 @@ NO_HELPER_WORDS = (
     "a command that reads its input to the end does not end"
 )
 
+# Isolated: else a `select.py` in the directory of the command would run in place of Python's own.
+_INTERPRETER = ("python3", "-I", "-S", "-c")
+
+# Python sets LC_CTYPE where the locale is "C"; the command gets the environment that it was given.
 # The process that copies is not a child of the command, which may wait for all of its children. It
 # ends when the command does not read any more: then its end of the pipe has an error.
 _PROGRAM = r"""
@@ -34,8 +38,13 @@ if p:
     os.dup2(r, 0); os.close(r); os.close(w)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    env = os.environb
     try:
-        os.execvp(sys.argv[1], sys.argv[1:])
+        with open("/proc/self/environ", "rb") as f: given = f.read().split(b"\0")
+        env = dict(each.split(b"=", 1) for each in given if b"=" in each)
+    except OSError: pass
+    try:
+        os.execvpe(sys.argv[1], sys.argv[1:], env)
     except OSError as e:
         os.write(2, os.fsencode("cannot run `%s`: %s\n" % (sys.argv[1], e.strerror)))
         os._exit(127 if e.errno == 2 else 126)
@@ -89,6 +98,11 @@ class FramedProcess(RemoteProcess):
             await super().write(bytes(4))
 
 
+def with_helper(argv: Sequence[str]) -> list[str]:
+    """The words that start the helper, which becomes *argv*."""
+    return [*_INTERPRETER, _PROGRAM, *argv]
+
+
 async def start_with_input(
     client: ExecServerClient, argv: Sequence[str], **words: Any
 ) -> RemoteProcess:
@@ -99,8 +113,7 @@ async def start_with_input(
     if await client.offers("processCloseStdin"):
         return await client.start(argv, stdin=True, **words)
     try:
-        framed = ["python3", "-c", _PROGRAM, *argv]
-        return FramedProcess(await client.start(framed, stdin=True, **words))
+        return FramedProcess(await client.start(with_helper(argv), stdin=True, **words))
     except FileNotFoundError:
         return await client.start(argv, stdin=True, **words)
 

@@ -42,12 +42,17 @@ class JobRecord:
 
 
 class JobRecords:
-    """The records of one exec-server below a folder, which is made when it is needed."""
+    """The records of one exec-server below a folder, which is made when it is needed.
 
-    def __init__(self, folder: Path, server: str) -> None:
+    Jobs of another *confinement* have records of their own: with a shell that was started without
+    a sandbox, a model could leave the sandbox that it has now.
+    """
+
+    def __init__(self, folder: Path, server: str, confinement: str = "") -> None:
         self._folder = folder
         # The server may be a URL with credentials in it.
-        self._prefix = hashlib.sha256(server.encode()).hexdigest()[:16]
+        place = f"{server}\0{confinement}" if confinement else server
+        self._prefix = hashlib.sha256(place.encode()).hexdigest()[:16]
 
     def claim(self) -> Iterator[JobRecord]:
         """Yield each record that no other program uses; the caller has to release or remove it."""

@@ -84,8 +84,9 @@ class McpBox:
 
     @property
     def _records(self) -> JobRecords:
-        assert self._settings.records is not None
-        return JobRecords(self._settings.records, self._settings.server)
+        settings = self._settings
+        assert settings.records is not None
+        return JobRecords(settings.records, settings.server, settings.confinement)
 
     async def _continued(self) -> exec_server.ExecServerClient | None:
         if self._settings.records is None:

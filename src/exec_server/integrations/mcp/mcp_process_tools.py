@@ -6,7 +6,6 @@ import asyncio
 import base64
 import codecs
 import contextlib
-import signal
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
@@ -108,7 +107,7 @@ class ProcessTools:
             stdout=done.text(),
             stderr=done.text("stderr"),
             truncated=done.truncated,
-            signal=None if done.signal is None else signal.Signals(done.signal).name,
+            signal=_signal_name(done.signal),
             sandbox_denied=done.sandbox_denied,
             background_process_id=done.process_id if done.has_background else None,
         )
@@ -318,6 +317,11 @@ def _cut(output: bytes, limit: int) -> bytes:
         return output
     gap = b"\n... %d bytes are missing here ...\n" % (len(output) - limit)
     return output[: limit - limit // 2] + gap + output[len(output) - limit // 2 :]
+
+
+def _signal_name(number: int | None) -> str | None:
+    """Most of the real-time signals have no name."""
+    return None if number is None else getattr(number, "name", f"signal {int(number)}")
 
 
 def _shortened(words: list[str]) -> str:

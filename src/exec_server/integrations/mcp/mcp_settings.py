@@ -31,6 +31,8 @@ class McpSettings:
     cwd: str | None = None
     sandbox_for: SandboxFor = no_sandbox
     is_sandboxed: bool = False
+    # Names that sandbox if the model cannot leave it: jobs of another one are not continued.
+    confinement: str = ""
     # Tools that change something are left out.
     read_only: bool = False
     # Bytes of each output in an answer. Clients cut or refuse answers of more than about 25,000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,20 @@ from exec_server.client.files.transfer import changed_parts
 from exec_server.client.files.transfer.changed_parts import (
     DeltaRange,
     LocalVersion,
+    RemoteVersion,
     compare,
     copy_batches,
     is_worth_it,
 )
 from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
-from exec_server.protocol.file_delta import MOST_RANGES, SPAN_BYTES
+from exec_server.protocol.base64 import Blob
+from exec_server.protocol.file_delta import (
+    MOST_RANGES,
+    SPAN_BYTES,
+    ContentChunk,
+    SignatureResult,
+    pack_chunk,
+)
 from tests.requirements import requirement
 
 KIB = 1024
@@ -85,3 +94,39 @@ def test_batches_are_as_large_as_a_request_may_be():
     assert [len(batch) for batch in batches] == [MOST_RANGES, 5, 1]
     assert is_worth_it(ranges)
     assert not is_worth_it([DeltaRange(0, 4, None), DeltaRange(4, 1, 0)])
+
+
+class HostileFiles:
+    """Answers every request for checksums with chunks of these sizes."""
+
+    def __init__(self, *sizes: int) -> None:
+        self._packed = b"".join(pack_chunk(ContentChunk(size, bytes(16))) for size in sizes)
+
+    async def signature(self, path: bytes, **part: Any) -> SignatureResult:
+        return SignatureResult(Blob(self._packed), "", 0, 0)
+
+
+@requirement("cli/files:delta")
+@pytest.mark.parametrize(
+    "sizes", [(0,), (0, 4096), (5 * KIB, 5 * KIB), (1, 1, 1, 1), (2**32 - 1,)], ids=str
+)
+async def test_checksums_that_cannot_be_are_refused(sizes: tuple[int, ...], tmp_path: Path):
+    files: Any = HostileFiles(*sizes)
+    there = RemoteVersion(files, b"/x", 9 * KIB, follow_symlinks=True)
+    for ask in (there.blocks, there.chunks):
+        with pytest.raises(ValueError, match="server sent"):
+            await ask(0, 9 * KIB)
+    (tmp_path / "here").write_bytes(bytes(9 * KIB))
+    with (tmp_path / "here").open("rb") as file:
+        here = LocalVersion(file.fileno(), 9 * KIB)
+        assert not await is_equal(RememberedVersion(there), here)
+        assert not await is_equal(RememberedVersion(here), there)
+
+
+@requirement("cli/files:delta")
+async def test_a_server_cannot_make_the_client_ask_for_ever():
+    # One byte of each part would be taken, and the rest asked for again.
+    files: Any = HostileFiles(1, SPAN_BYTES - 1)
+    there = RemoteVersion(files, b"/x", 1 << 60, follow_symlinks=True)
+    with pytest.raises(ValueError, match="too few"):
+        await there.chunks(0, 1 << 60)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from exec_server.protocol.file_delta import (
+    LEAST_BLOCK,
     MOST_RANGES,
     SPAN_BYTES,
     ContentChunk,
@@ -128,8 +129,8 @@ class RemoteVersion:
                 part = part[:-1]
             found += part
             read = sum(chunk.size for chunk in part)
-            if not read:
-                raise ValueError("the server sent no chunks")
+            if read <= size // 2 and offset + read < end:
+                raise ValueError("the server sent too few chunks")
             offset += read
         return found
 
@@ -141,7 +142,12 @@ class RemoteVersion:
             block_bytes=block_bytes,
             follow_symlinks=self._follow,
         )
-        return list(unpack_chunks(answer.chunks_base64.data))
+        found = list(unpack_chunks(answer.chunks_base64.data))
+        if len(found) > length // LEAST_BLOCK + 1 or not all(chunk.size for chunk in found):
+            raise ValueError("the server sent more chunks than there can be")
+        if sum(chunk.size for chunk in found) > length:
+            raise ValueError("the server sent chunks of more than was asked for")
+        return found
 
 
 async def compare(new: Version, old: Version) -> list[DeltaRange]:

@@ -69,10 +69,16 @@ async def is_equal(new: RememberedVersion, made: Version) -> bool:
         offset, size, known = part
         if differences:
             return
-        if known is None:
-            ours, theirs = await asyncio.gather(new.blocks(offset, size), made.blocks(offset, size))
-        else:
-            ours, theirs = known, await made.blocks(offset, size)
+        try:
+            if known is None:
+                both = new.blocks(offset, size), made.blocks(offset, size)
+                ours, theirs = await asyncio.gather(*both)
+            else:
+                ours, theirs = known, await made.blocks(offset, size)
+        except ValueError:
+            # A server has sent nonsense.
+            differences.append(offset)
+            return
         if equal_bytes(ours, theirs) != size:
             differences.append(offset)
 
