@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -38,8 +40,26 @@ def accept_signals() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def use_an_empty_home(config: pytest.Config) -> None:
+    """Login shells of tests run no files of the person who tests.
+
+    Such files may wait for one another: `pyenv init` leaves a lock behind if its shell is killed,
+    and every later login shell waits a minute for it.
+    """
+    before, home = os.environ.get("HOME"), tempfile.mkdtemp(prefix="home-")
+    os.environ["HOME"] = home
+
+    def restore() -> None:
+        if before is not None:
+            os.environ["HOME"] = before
+        shutil.rmtree(home, ignore_errors=True)
+
+    config.add_cleanup(restore)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     accept_signals()
+    use_an_empty_home(config)
     traffic.install(config)
     config.addinivalue_line(
         "markers", "requirement(*ids): entries of tests/requirements/ that the test proves"

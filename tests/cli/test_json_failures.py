@@ -37,6 +37,8 @@ WORDS = {
     "find": "find {} URL:/",
     "tree": "tree {} URL:/",
     "stat": "stat {} URL:/",
+    "cp": "cp {} STATE URL:/",
+    "mv": "mv {} STATE URL:/",
     "sync": "sync {} STATE URL:/",
     "grep": "grep {} x URL:/",
     "watch": "watch {} URL:/",

@@ -14,6 +14,7 @@ from tests.remote.test_cli import ENV, words
 from tests.requirements import requirement
 from tests.support import cli
 from tests.support.durable import is_running
+from tests.support.leaks import eventually
 
 pytestmark = pytest.mark.one_loop
 
@@ -50,7 +51,7 @@ async def test_a_harness_goes_on_with_the_next_executor(relay, tmp_path, signum)
                 second.send_signal(signal.SIGTERM)
                 assert await cli.status(second) == 0
     keeper = int((state / "keeper.lock").read_text())
-    await relay.until(lambda: not is_running(keeper))
+    await eventually(lambda: not is_running(keeper))
 
 
 async def _closed(session):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exec_server.protocol import streams
 from exec_server.protocol.envelope import Notification, decode, encode_notification
 from exec_server.rpc import boundary
-from exec_server.streams.byte_stream import ByteStream
+from exec_server.streams.byte_stream import CHUNK_BYTES, ByteStream
 from exec_server.streams.turns import StreamTurns
 from tests.requirements import requirement
 
@@ -183,3 +183,24 @@ def test_turns_are_given_one_after_the_other():
     assert log == ["a", "b", "c", "a", "c"]
     turns.open()
     assert log[5:8] == ["a", "c", "a"]
+
+
+def test_what_came_before_its_user_is_given_in_pieces():
+    class Pieces(End):
+        def __init__(self, window):
+            self.sizes = []
+            super().__init__(window)
+
+        def data_received(self, data):
+            self.sizes.append(len(data))
+            super().data_received(data)
+
+    pieces = Pieces(1 << 22)
+    stream = ByteStream("s", pieces, window=1 << 22)
+    data = random.Random(7).randbytes(3 * CHUNK_BYTES + 5)
+    for start in range(0, len(data), 65536):
+        stream.data_arrived(start, data[start : start + 65536])
+    stream.use(pieces)
+    assert pieces.got == data
+    # A user that pauses after the first piece has taken no more than that.
+    assert pieces.sizes == [CHUNK_BYTES] * 3 + [5]

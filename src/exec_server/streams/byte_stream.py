@@ -105,8 +105,9 @@ class ByteStream:
         """From now on *user* takes what arrives; it gets what has come already."""
         self.user = user
         early, self._early = bytes(self._early), bytearray()
-        if early:
-            user.data_received(early)
+        # In pieces, so that a user which pauses after the first one has not taken all of them.
+        for start in range(0, len(early), CHUNK_BYTES):
+            user.data_received(early[start : start + CHUNK_BYTES])
         if self._early_end is not None and not self.is_over:
             user.end_received(is_closed=self._early_end)
         if self.why_reset is not None:
