@@ -171,7 +171,10 @@ async def test_the_host_may_die_and_nothing_is_lost(client, server, caplog):
         await process.wait_for("ready>")
         await process.send_keys("for i in 1 2 3; do echo line $i; done", "enter")
         await process.wait_for("line 3")
+        # The prompt comes after the line.
         before = await process.screen()
+        while not before.lines[4].startswith("ready>"):
+            before = await process.screen()
         waiting = asyncio.create_task(process.wait_for("line 4"))
         for deaths in (1, 2):
             host = server.core.screens.host_pid
