@@ -21,7 +21,7 @@ NOWHERE = place_of("ws://127.0.0.1:1")
 
 @contextlib.asynccontextmanager
 async def foreign_site() -> AsyncIterator[int]:
-    """A site of somebody else on another port; every name below .localhost leads to it."""
+    """A site of another person on another port; every name below .localhost leads to it."""
 
     async def page(request: web.Request) -> web.Response:
         return web.Response(text="<h1>a foreign site</h1>", content_type="text/html")
