@@ -79,6 +79,32 @@ def test_a_stream_of_events_can_be_left(box):
     assert process.terminate()
 
 
+@requirement("sync/end")
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_an_iterator_may_be_dropped_in_the_thread_of_the_loop(is_locked):
+    portal = Portal()
+    ended = threading.Event()
+
+    async def numbers():
+        try:
+            while True:
+                yield 1
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    held = [portal.iterate(numbers())]
+    assert next(held[0]) == 1
+    if is_locked:
+        # The collector of garbage may run while work is being handed over.
+        with portal._lock:
+            held.clear()
+    else:
+        portal.run(held.clear)
+    assert ended.wait(PATIENCE)
+    portal.close()
+
+
 @requirement("sync/use", "window/unread", "window/one-by-one")
 def test_a_handle_may_be_dropped_in_any_thread(box, tmp_path):
     # More than the window and all pipes hold.

@@ -30,8 +30,10 @@ class Portal:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant, because garbage may be collected, and iterators be closed, while it is held.
+        self._lock = threading.RLock()
         self._is_closed = False
+        self._closing: set[asyncio.Task[None]] = set()
         # True if it belongs to one client, and ends with it.
         self.has_owner = False
         self._stopping: asyncio.Event | None = None
@@ -112,10 +114,27 @@ class Portal:
                     return
                 yield item
         finally:
-            close = getattr(source, "aclose", None)
-            if close is not None:
-                with suppress(ConnectionClosed):
-                    self.wait(close())
+            self._close_source(source)
+
+    def _close_source(self, source: AsyncIterator[object]) -> None:
+        """Have *source* closed in the loop. Nobody waits for it.
+
+        The collector of garbage may end an iterator in any thread and at any moment: in the thread
+        of the loop, or in that of another loop which does the same with an iterator from here.
+        """
+        if not hasattr(source, "aclose"):
+            return
+
+        def close() -> None:
+            assert self._loop is not None
+            task = self._loop.create_task(_awaited(source.aclose()))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+        with self._lock:
+            if not self._is_closed:
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(close)
 
     @contextmanager
     def entered(
