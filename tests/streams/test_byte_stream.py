@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exec_server.protocol import streams
 from exec_server.protocol.envelope import Notification, decode, encode_notification
 from exec_server.rpc import boundary
-from exec_server.streams.byte_stream import CHUNK_BYTES, ByteStream
+from exec_server.streams.byte_stream import ACK_BYTES, CHUNK_BYTES, ByteStream
 from exec_server.streams.turns import StreamTurns
 from tests.requirements import requirement
 
@@ -204,3 +204,52 @@ def test_what_came_before_its_user_is_given_in_pieces():
     assert pieces.got == data
     # A user that pauses after the first piece has taken no more than that.
     assert pieces.sizes == [CHUNK_BYTES] * 3 + [5]
+
+
+def acknowledged_to(end):
+    """The positions that *end* has acknowledged."""
+    texts = [msgspec.json.decode(each) for each in end.sent]
+    return [each["params"]["position"] for each in texts if each["method"] == "stream/ack"]
+
+
+@requirement("streams/wire:delay")
+def test_an_end_that_hears_often_sends_little_at_first_and_an_old_one_all_of_its_window():
+    window, data = 1 << 22, bytes(1 << 22)
+    old, new = End(window), End(window)
+    new.stream.other_end_acknowledges(ACK_BYTES)
+    for end in (old, new):
+        end.stream.write(data)
+    assert old.stream.unsent_bytes == 0
+    assert len(data) - new.stream.unsent_bytes <= 3 * CHUNK_BYTES
+    assert new.stream.room == 0
+    # Both acknowledge often.
+    old.stream.data_arrived(0, bytes(ACK_BYTES))
+    old.take()
+    assert acknowledged_to(old)[-1:] == [ACK_BYTES]
+
+
+@requirement("streams/wire:delay")
+def test_the_other_end_is_believed_only_if_its_acknowledgements_are_often_enough():
+    end = End(1 << 22)
+    end.stream.other_end_acknowledges(1 << 20)
+    end.stream.write(bytes(1 << 22))
+    assert end.stream.unsent_bytes == 0
+
+
+@requirement("streams/wire:window")
+def test_a_user_hears_of_room_after_the_last_bytes_have_left():
+    """Nothing else may come: too little is under way for another acknowledgement."""
+
+    class Waiting(End):
+        unsent = None
+
+        def window_opened(self):
+            self.unsent = self.stream.unsent_bytes
+
+    end = Waiting(1000)
+    end.stream.write(bytes(900))
+    end.stream.write(bytes(900))
+    end.stream.write(bytes(100))
+    assert end.stream.unsent_bytes == 100
+    end.stream.acknowledged(900)
+    assert end.unsent == 0

@@ -32,6 +32,9 @@ class OpenParams(msgspec.Struct, rename="camel", omit_defaults=True):
     path: str | None = None
     # How many bytes may be sent and not acknowledged, in each direction.
     window: StreamWindow | None = None
+    # After how many bytes the client acknowledges at the latest; without it, after a quarter of the
+    # window.
+    acks: StreamWindow | None = None
 
 
 class OpenResult(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -40,6 +43,8 @@ class OpenResult(msgspec.Struct, rename="camel", omit_defaults=True):
     # The address that the server has connected to; absent for a Unix socket.
     address: str | None = None
     port: int | None = None
+    # After how many bytes the server acknowledges at the latest.
+    acks: int | None = None
 
 
 class ListenParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -48,8 +53,9 @@ class ListenParams(msgspec.Struct, rename="camel", omit_defaults=True):
     host: str | None = None
     port: Port | None = None
     path: str | None = None
-    # The window of each stream that is accepted.
+    # The window of each stream that is accepted, and when the client acknowledges its bytes.
     window: StreamWindow | None = None
+    acks: StreamWindow | None = None
 
 
 class ListenResult(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -148,6 +154,8 @@ class AcceptedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
     # The address of the other end; absent for a Unix socket.
     address: str | None = None
     port: int | None = None
+    # After how many bytes the server acknowledges at the latest.
+    acks: int | None = None
 
 
 class PortsParams(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -1,12 +1,14 @@
 """One end of a stream: numbers, windows, and what the other end has not acknowledged.
 
-It does no I/O and knows no clock: a StreamWire sends for it, and a StreamUser takes what arrives.
-The server and the client use the same class.
+It does no I/O: a StreamWire sends for it, and a StreamUser takes what arrives. The server and the
+client use the same class.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from exec_server.protocol.base64 import encode_base64
@@ -22,10 +24,16 @@ from exec_server.protocol.streams import (
     StreamAckEvent,
     data_head,
 )
+from exec_server.state.delay_window import DelayWindow
 from exec_server.streams.turns import StreamTurns
 
 # The size of a message. Larger ones are not faster, and delay what other streams have to say.
 CHUNK_BYTES = 192 * 1024
+# After so many bytes at the latest this end acknowledges, and tells the other end so: its window
+# can follow the delay only if it hears often.
+ACK_BYTES = 128 * 1024
+# With less under way, one end waits while the other one works.
+_LEAST_BYTES = 2 * CHUNK_BYTES
 
 # What is kept of the words of the other end.
 _REASON_CHARACTERS = 256
@@ -68,9 +76,19 @@ class StreamUser(Protocol):
 
 
 class ByteStream:
-    """One end of the stream *stream_id*; both directions have a window of *window* bytes."""
+    """One end of the stream *stream_id*; both directions have a window of *window* bytes.
 
-    def __init__(self, stream_id: str, wire: StreamWire, *, window: int) -> None:
+    How much of it is used follows the delay, if the other end acknowledges often enough.
+    """
+
+    def __init__(
+        self,
+        stream_id: str,
+        wire: StreamWire,
+        *,
+        window: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.id = stream_id
         self.window = window
         self.user: StreamUser | None = None
@@ -88,6 +106,8 @@ class ByteStream:
         # the third written.
         self._acked = self._sent = self._written = 0
         self._has_ended = self._end_sent = self._end_acked = False
+        self._clock = clock
+        self._delayed: DelayWindow | None = None
         # True once this end takes no data any more.
         self.is_closed = False
         # Receiving: the position of the next byte, of the next one to be taken, and the last
@@ -115,10 +135,18 @@ class ByteStream:
 
     # Sending.
 
+    def other_end_acknowledges(self, count: int | None) -> None:
+        """The other end has said after how many bytes it does; None if it has not said it."""
+        if count is not None and 2 * count <= _LEAST_BYTES < self.window:
+            self._delayed = DelayWindow(least=_LEAST_BYTES, most=self.window)
+
     @property
     def room(self) -> int:
         """How many bytes can be written until the window is full."""
-        return self.window - (self._written - self._acked)
+        waiting = self._written - self._acked
+        if self._delayed is not None and waiting >= self._delayed.size:
+            return 0
+        return self.window - waiting
 
     @property
     def unsent_bytes(self) -> int:
@@ -188,7 +216,10 @@ class ByteStream:
     def _may_send(self) -> bool:
         if not self._unsent or not self.is_live or self.is_over:
             return False
-        return self._sent - self._acked < self.window
+        in_flight = self._sent - self._acked
+        if self._delayed is not None and in_flight >= self._delayed.size:
+            return False
+        return in_flight < self.window
 
     def _flush(self) -> None:
         turns = self._wire.turns
@@ -203,6 +234,8 @@ class ByteStream:
         data = self._unsent.popleft()
         position, self._sent = self._sent, self._sent + len(data)
         self._flying.append(data)
+        if self._delayed is not None:
+            self._delayed.sent(self._sent, self._clock(), in_flight=self._sent - self._acked)
         head = b"%b%d%b" % (self._head, position, DATA_MIDDLE)
         self._wire.send_parts(head, encode_base64(data), DATA_TAIL)
 
@@ -221,13 +254,16 @@ class ByteStream:
         if self.is_over or position > self._sent + self._end_sent:
             return
         self._drop_before(min(position, self._sent))
+        if self._delayed is not None:
+            self._delayed.acknowledged(position, self._clock(), sent=self._sent)
         if self._end_sent and position > self._written:
             self._end_acked = True
             self._maybe_finish()
-        elif self.user is not None:
+            return
+        # The user is told last: what it waits for may have left with this.
+        self._flush()
+        if self.user is not None:
             self.user.window_opened()
-        if not self.is_over:
-            self._flush()
 
     def _drop_before(self, position: int) -> None:
         while self._flying and self._acked + len(self._flying[0]) <= position:
@@ -285,7 +321,7 @@ class ByteStream:
     def took(self, count: int) -> None:
         """*count* more bytes were taken, in order."""
         self._taken += count
-        if 4 * (self._taken - self._told) >= self.window and not self.is_over:
+        if self._taken - self._told >= min(ACK_BYTES, self.window / 4) and not self.is_over:
             self._acknowledge()
 
     def took_end(self) -> None:
@@ -325,6 +361,8 @@ class ByteStream:
     def detach(self) -> None:
         """There is no connection: keep everything until `resume`."""
         self.is_live = False
+        if self._delayed is not None:
+            self._delayed.forget()
 
     @property
     def position(self) -> int:

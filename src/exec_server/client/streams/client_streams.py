@@ -13,7 +13,7 @@ from exec_server.errors import ConnectionClosed, RpcError
 from exec_server.limits import Limits
 from exec_server.protocol import streams
 from exec_server.protocol.method import Event
-from exec_server.streams.byte_stream import ByteStream
+from exec_server.streams.byte_stream import ACK_BYTES, ByteStream
 from exec_server.streams.turns import StreamTurns
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ClientStreams:
         self._streams[stream.id] = stream
         self._opening.add(stream.id)
         params = streams.OpenParams(
-            stream.id, place.host, place.port, place.path, self._limits.stream_window
+            stream.id, place.host, place.port, place.path, self._limits.stream_window, ACK_BYTES
         )
         try:
             result = await self._session.call(streams.OPEN, params, repeat=True)
@@ -95,6 +95,7 @@ class ClientStreams:
         finally:
             self._opening.discard(stream.id)
         stream.window = min(stream.window, result.window)
+        stream.other_end_acknowledges(result.acks)
         if result.address is None:
             return stream, None
         return stream, (result.address, result.port or 0)
@@ -112,7 +113,7 @@ class ClientStreams:
         listener = RemoteListener(self, _new_id(), place, on_accepted)
         self._listeners[listener.id] = listener
         params = streams.ListenParams(
-            listener.id, place.host, place.port, place.path, self._limits.stream_window
+            listener.id, place.host, place.port, place.path, self._limits.stream_window, ACK_BYTES
         )
         try:
             result = await self._session.call(streams.LISTEN, params, repeat=True)
@@ -171,6 +172,7 @@ class ClientStreams:
         listener.count = event.number
         window = min(event.window, self._limits.stream_window)
         stream = ByteStream(event.stream_id, self, window=window)
+        stream.other_end_acknowledges(event.acks)
         self._streams[stream.id] = stream
         if self._link is None:
             # It was accepted before the new connection is in use.

@@ -26,6 +26,8 @@ class StreamListener:
         sock.setblocking(False)
         self.id = listener_id
         self.window = window
+        # After how many bytes its client acknowledges, if the client has said it.
+        self.acks: int | None = None
         self.path = path
         # How many streams it has accepted.
         self.count = 0

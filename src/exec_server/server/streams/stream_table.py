@@ -19,7 +19,7 @@ from exec_server.server.streams.dialling import dial_tcp, dial_unix, read_host
 from exec_server.server.streams.stream_listener import StreamListener, bind_tcp, bind_unix
 from exec_server.server.streams.stream_rules import StreamRules, joined
 from exec_server.state.window import WindowBudget
-from exec_server.streams.byte_stream import ByteStream
+from exec_server.streams.byte_stream import ACK_BYTES, ByteStream
 from exec_server.streams.socket_bridge import SocketBridge
 from exec_server.streams.turns import StreamTurns
 
@@ -143,7 +143,7 @@ class StreamTable:
             sock.close()
             is_used = "the session has ended" if self._is_closed else "the id is used already"
             raise InvalidRequest(is_used)
-        entry = self._add(params.stream_id, sock, shown, window=params.window)
+        entry = self._add(params.stream_id, sock, shown, window=params.window, acks=params.acks)
         return _opened_result(entry.stream, None if params.path else sock.getpeername())
 
     async def _bind(self, params: streams.ListenParams) -> streams.ListenResult:
@@ -162,6 +162,7 @@ class StreamTable:
             if self._is_closed:
                 listener.close()
                 raise InvalidRequest("the session has ended")
+            listener.acks = params.acks
             listener.on_accepted = self._accepted
             self._listeners[listener.id] = listener
             # The answer leaves first.
@@ -205,10 +206,12 @@ class StreamTable:
         address: str,
         *,
         window: int | None,
+        acks: int | None,
         listener: StreamListener | None = None,
     ) -> _Open:
         granted = self._windows.take(window or self._limits.stream_window)
         stream = ByteStream(stream_id, self, window=granted)
+        stream.other_end_acknowledges(acks)
         entry = _Open(stream, address, listener)
         self._streams[stream_id] = entry
         SocketBridge(sock, stream, self.turns)
@@ -218,10 +221,12 @@ class StreamTable:
         stream_id = self._next_id(listener)
         peer = None if listener.path is not None else sock.getpeername()
         shown = listener.shown if peer is None else joined(*peer[:2])
-        entry = self._add(stream_id, sock, shown, window=listener.window, listener=listener)
+        entry = self._add(
+            stream_id, sock, shown, window=listener.window, acks=listener.acks, listener=listener
+        )
         host, port = (None, None) if peer is None else peer[:2]
         entry.accepted = streams.AcceptedEvent(
-            listener.id, stream_id, listener.count, entry.stream.window, host, port
+            listener.id, stream_id, listener.count, entry.stream.window, host, port, ACK_BYTES
         )
         if self._is_attached and listener.id not in self._stale:
             self.send_event(streams.ACCEPTED, entry.accepted)
@@ -373,6 +378,7 @@ class StreamTable:
 
 
 def _opened_result(stream: ByteStream, peer: tuple[Any, ...] | None) -> streams.OpenResult:
-    if peer is None:
-        return streams.OpenResult(stream.window)
-    return streams.OpenResult(stream.window, str(ipaddress.ip_address(peer[0])), peer[1])
+    result = streams.OpenResult(stream.window, acks=ACK_BYTES)
+    if peer is not None:
+        result.address, result.port = str(ipaddress.ip_address(peer[0])), peer[1]
+    return result
