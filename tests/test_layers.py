@@ -42,7 +42,7 @@ RULES = {
     "access": "errors protocol",
     "transport": "defaults errors limits",
     "rpc": "transport.connection protocol errors limits",
-    "streams": "protocol",
+    "streams": "memory protocol",
     # The operating system: children, files, addresses.
     "sandbox": "protocol errors",
     "process": "audit.masking timers memory printable sandbox state protocol errors limits",

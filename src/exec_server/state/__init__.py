@@ -3,7 +3,6 @@
     attachment.py   which connection holds which session, and when a session without one ends
     child_env.py    the environment of a child, from the request and its policy
     content_chunks.py  cuts content into chunks where the content itself says so
-    delay_window.py how much of a stream may be under way without waiting in line
     env_floor.py    variables that a principal's commands may inherit or set
     event_order.py  pushed events, released in the order of their numbers
     expiry.py       keys that are forgotten at a deadline

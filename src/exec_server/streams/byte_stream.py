@@ -24,7 +24,7 @@ from exec_server.protocol.streams import (
     StreamAckEvent,
     data_head,
 )
-from exec_server.state.delay_window import DelayWindow
+from exec_server.streams.delay_window import DelayWindow
 from exec_server.streams.turns import StreamTurns
 
 # The size of a message. Larger ones are not faster, and delay what other streams have to say.

@@ -10,6 +10,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
+from exec_server.memory import keep_freed_memory
 from exec_server.streams.byte_stream import CHUNK_BYTES, ByteStream
 from exec_server.streams.turns import StreamTurns
 
@@ -17,6 +18,8 @@ from exec_server.streams.turns import StreamTurns
 _LINGER_RESET = struct.pack("ii", 1, 0)
 # Pieces of this size are queued as they are, and smaller ones are joined.
 _LARGE_BYTES = 16 * 1024
+# Messages come and go; without this the kernel would be asked for their memory each time.
+_KEPT_BYTES = 4 << 20
 
 
 class SocketBridge:
@@ -34,6 +37,7 @@ class SocketBridge:
         *,
         on_closed: Callable[[], None] = lambda: None,
     ) -> None:
+        keep_freed_memory(_KEPT_BYTES)
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)

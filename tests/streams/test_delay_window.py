@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from exec_server.state.delay_window import DelayWindow
+from exec_server.streams.delay_window import DelayWindow
 from tests.requirements import requirement
 
 CHUNK, LEAST, MOST = 100_000, 200_000, 4_000_000
