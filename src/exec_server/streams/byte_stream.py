@@ -1,7 +1,7 @@
 """One end of a stream: numbers, windows, and what the other end has not acknowledged.
 
 It does no I/O: a StreamWire sends for it, and a StreamUser takes what arrives. The server and the
-client use the same class.
+client use the same class. The module is long because the two directions of a stream end together.
 """
 
 from __future__ import annotations
