@@ -9,7 +9,6 @@ import asyncio
 import errno
 import logging
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -159,7 +158,7 @@ class Spawner:
         self.has_lost_keeper = False
         self._sessions = 0
         # The upper bits of all our marks. Another server on this machine has others.
-        self._base = 1 << 62 | secrets.randbits(14) << 48
+        self._base = 1 << 62 | (int.from_bytes(os.urandom(2), "big") & 0x3FFF) << 48
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         # What is called when the keeper has done what was sent before.
         self._echoes: deque[Callable[[], None]] = deque()
