@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
+import msgspec
+
 from exec_server.errors import InternalError, InvalidRequest, RpcError, StartPart
 from exec_server.process import keeper
 from exec_server.process.keeper_socket import KeeperSocket
@@ -111,7 +113,7 @@ def start_error(number: int, text: str, part: str | None) -> RpcError:
     return SpawnFailed(number, text, cast(StartPart | None, part or None))
 
 
-class Spawned(NamedTuple):
+class Spawned(msgspec.Struct, frozen=True):
     """A program that runs."""
 
     pid: int
