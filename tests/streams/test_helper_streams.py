@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import socket
 
 import pytest
 
@@ -13,6 +12,7 @@ from exec_server.errors import MethodNotFound
 from exec_server.server.capabilities import CAPABILITIES
 from tests.requirements import requirement
 from tests.support.listening import echo, listening
+from tests.support.ports import free_port
 from tests.support.wire import PATIENCE
 
 
@@ -35,10 +35,8 @@ async def check(client):
             assert await reader.read() == b"hello"
             writer.close()
             await writer.wait_closed()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with pytest.raises(OSError) as caught:
-        await client.open_connection("127.0.0.1", port)
+        await client.open_connection("127.0.0.1", free_port())
     assert caught.value.errno == errno.ECONNREFUSED
     with pytest.raises(MethodNotFound):
         await client.start_server(echo)
