@@ -122,7 +122,7 @@ class Portal:
             self._close_source(source)
 
     def _close_source(self, source: AsyncIterator[object]) -> None:
-        """Have *source* closed in the loop. Nobody waits for it.
+        """Have *source* closed in the loop, without a wait for it.
 
         The collector of garbage may end an iterator in any thread and at any moment: in the thread
         of the loop, or in that of another loop which does the same with an iterator from here.
