@@ -72,7 +72,7 @@ def _measure(work: Work | None, count: int, seconds: float) -> Idle:
         server = stack.enter_context(Server(_OURS, Conditions()))
         server.warm_up()
         clients = [server.connect()]
-        stack.callback(lambda: [client.close() for client in clients])
+        stack.callback(_close_all, clients)
         memory, made = 0, 0.0
         if work is not None:
             # The first ones load modules.
@@ -87,11 +87,16 @@ def _measure(work: Work | None, count: int, seconds: float) -> Idle:
         return Idle(made, memory, share)
 
 
+def _close_all(clients: list[Client]) -> None:
+    for client in clients:
+        client.close()
+
+
 def _connections(server: Server, clients: list[Client], count: int) -> None:
     clients += [server.connect() for _ in range(count)]
 
 
-def _processes(_: Server, clients: list[Client], count: int) -> None:
+def _processes(server: Server, clients: list[Client], count: int) -> None:
     for _ in range(count):
         clients[0].start(unique("p"), ["/bin/sleep", "600"])
         clients[0].decode()
