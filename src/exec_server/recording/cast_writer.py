@@ -51,7 +51,7 @@ class CastWriter:
         try:
             line = bytearray(self._clean(header).encode())
             self._fill(line)
-            self._append(bytes(line))
+            self._append(line)
         except BaseException:
             self._release()
             raise
@@ -115,21 +115,22 @@ class CastWriter:
     # Lines.
 
     def _event(self, time: float, code: str, text: str) -> None:
-        # A lone surrogate, which a name or a title may have, is not valid in UTF-8.
-        clean = text.encode("utf-8", "replace").decode()
-        encoded = msgspec.json.encode(clean)[1:-1]
+        encoded = _encode(text)
         lines = bytearray()
-        start = 0
-        while start < len(encoded) or not lines:
+        # The quotes around the text are left out.
+        start, end = 1, len(encoded) - 1
+        while start < end or not lines:
             head = b'[%s,"%s","' % (self._time(time), code.encode())
             room = PAGE - (self.size + len(lines)) % PAGE - len(head) - len(_END)
-            part = encoded[start : start + _cut(encoded[start : start + room + 1], room)]
-            start += len(part)
-            lines += head + part + _END
+            stop = end if end - start <= room else _cut(encoded, start, start + room)
+            lines += head
+            lines += encoded[start:stop]
+            lines += _END
+            start = stop
             self._fill(lines)
             if code != OUTPUT:
                 break
-        self._append(bytes(lines))
+        self._append(lines)
 
     def _time(self, time: float) -> bytes:
         """The time of the next line; rounding errors do not add up."""
@@ -146,7 +147,7 @@ class CastWriter:
         if room < _LEAST_ROOM:
             lines[-1:] = b" " * room + b"\n"
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes | bytearray) -> None:
         if self.is_closed:
             return
         written = os.write(self._fd, data)
@@ -158,21 +159,27 @@ class CastWriter:
         self.size += len(data)
 
 
-def _cut(encoded: bytes, room: int) -> int:
-    """Where JSON text can be cut, at most *room* bytes: not in an escape, not in a character."""
-    if len(encoded) <= room:
-        return len(encoded)
-    cut = room
-    while cut and encoded[cut] & 0xC0 == 0x80:
+def _encode(text: str) -> bytes:
+    try:
+        return msgspec.json.encode(text)
+    except UnicodeEncodeError:
+        # A lone surrogate, which a name or a title may have, is not valid in UTF-8.
+        return msgspec.json.encode(text.encode("utf-8", "replace").decode())
+
+
+def _cut(encoded: bytes, start: int, most: int) -> int:
+    """Where JSON text can be cut, from *start* to at most *most*: not in an escape or character."""
+    cut = most
+    while cut > start and encoded[cut] & 0xC0 == 0x80:
         cut -= 1
     # A sequence such as \u001b has six bytes. An escaped backslash is a pair, so pairs are counted.
-    start = encoded.rfind(b"\\", max(0, cut - 5), cut)
-    if start >= 0:
-        first = start
-        while first and encoded[first - 1] == 0x5C:
+    last = encoded.rfind(b"\\", max(start, cut - 5), cut)
+    if last >= 0:
+        first = last
+        while first > start and encoded[first - 1] == 0x5C:
             first -= 1
-        is_escape = (start - first) % 2 == 0
-        length = 6 if encoded[start + 1 : start + 2] == b"u" else 2
-        if is_escape and start + length > cut:
-            cut = start
+        is_escape = (last - first) % 2 == 0
+        length = 6 if encoded[last + 1 : last + 2] == b"u" else 2
+        if is_escape and last + length > cut:
+            cut = last
     return cut
