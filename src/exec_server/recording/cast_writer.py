@@ -13,7 +13,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from exec_server.recording.cast_format import EXIT, MARK, OUTPUT, RESIZE, CastHeader
+from exec_server.recording.cast_format import (
+    EXIT,
+    MARK,
+    OUTPUT,
+    RESIZE,
+    CastHeader,
+    Version,
+    WriterState,
+)
 from exec_server.recording.secret_filter import SecretFilter
 
 PAGE = 4096
@@ -39,15 +47,8 @@ class CastWriter:
         secrets: Iterable[str] = (),
     ) -> None:
         """Raises OSError, also if the file exists."""
-        self.path = os.fspath(path)
-        self.size = 0
-        self._version = header.version
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._filter = SecretFilter(secrets)
-        # The time that readers have after the last line: the sum of what was written.
-        self._written = 0.0
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(self.path, flags, 0o600)
+        self._begin(os.fspath(path), flags, header.version, secrets)
         try:
             line = bytearray(self._clean(header).encode())
             self._fill(line)
@@ -55,6 +56,43 @@ class CastWriter:
         except BaseException:
             self._release()
             raise
+
+    @classmethod
+    def resumed(cls, state: WriterState, *, secrets: Iterable[str] = ()) -> CastWriter:
+        """Go on with a recording at *state*; what was written after it is cut. Raises OSError."""
+        writer = cls.__new__(cls)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        writer._begin(state.path, flags, state.version, secrets)
+        try:
+            if os.fstat(writer._fd).st_size < state.size:
+                raise OSError(errno.EIO, "the recording was cut by another program", state.path)
+            os.ftruncate(writer._fd, state.size)
+        except BaseException:
+            writer._release()
+            raise
+        writer.size, writer._written = state.size, state.written
+        writer._decoder.setstate((state.undecoded, 0))
+        writer._filter.take_over(state.held, state.stars)
+        return writer
+
+    def _begin(self, path: str, flags: int, version: Version, secrets: Iterable[str]) -> None:
+        self.path = path
+        self.size = 0
+        self._version = version
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._filter = SecretFilter(secrets)
+        # The time that readers have after the last line: the sum of what was written.
+        self._written = 0.0
+        self._fd = os.open(path, flags, 0o600)
+
+    @property
+    def state(self) -> WriterState:
+        """How far the recording is, for `resumed`."""
+        undecoded, _ = self._decoder.getstate()
+        held, stars = self._filter.held
+        return WriterState(
+            self.path, self._version, self.size, self._written, undecoded, held, stars
+        )
 
     def _clean(self, header: CastHeader) -> CastHeader:
         return msgspec.structs.replace(
@@ -77,7 +115,7 @@ class CastWriter:
     def is_closed(self) -> bool:
         return self._fd < 0
 
-    def output(self, time: float, data: bytes) -> None:
+    def output(self, time: float, data: bytes | memoryview) -> None:
         """The program has printed *data*, which may end inside a character."""
         if text := self._filter.feed(self._decoder.decode(data)):
             self._event(time, OUTPUT, text)
