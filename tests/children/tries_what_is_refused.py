@@ -48,6 +48,14 @@ def hidden_memory():
     written(f"{outside}/unseen")
 
 
+def new_root():
+    """Make the directory outside the root, and write to its FIFO by a path that was writable."""
+    written(f"{workspace}/fifo-beside")
+    called(libc.unshare(0x10000000))
+    os.chroot(outside)
+    os.close(os.open(f"{workspace}/fifo", os.O_WRONLY | os.O_NONBLOCK))
+
+
 def forged():
     """Look for the channel of the records in all processes, and write a record to it."""
     record = ("record", "d1", "write", b"/forged", "open", "rule", True, 1, 1, b"/forged", False)
@@ -92,6 +100,7 @@ ATTEMPTS = {
     "inet": lambda: socket.socket().close(),
     "ptrace": lambda: called(libc.ptrace(PTRACE_TRACEME, 0, 0, 0)),
     "mount": lambda: called(libc.mount(b"x", workspace.encode(), b"tmpfs", 0, None)),
+    "new-root": new_root,
     "unshare": lambda: called(libc.unshare(0x20000)),
     "uring": lambda: called(libc.syscall(IO_URING_SETUP, 1, 0)),
     "x32": lambda: called(libc.syscall(ctypes.c_long(X32_GETPID))),

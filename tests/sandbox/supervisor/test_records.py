@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,24 @@ async def test_a_fifo_outside_cannot_be_written_to(wire, place, backend):
         os.close(reader)
     assert results["fifo"] == str(errno.EACCES)
     assert keys(answer) == [("write", "open", f"{place.outside}/fifo")]
+
+
+@needs_bubblewrap
+@requirement("denials/records:closes-fifos")
+async def test_a_new_root_directory_opens_no_fifo_outside(wire, place):
+    folder = Path(f"{place.outside}{place.workspace}")
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "fifo")
+    place.own_all()
+    reader = os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        results, answer, _ = await tried(wire, place, "bubblewrap", "new-root")
+    finally:
+        os.close(reader)
+    if not answer["denials"] and results["new-root"] == str(errno.EPERM):
+        pytest.skip("a command can make no user namespace here")
+    assert results["new-root"] == str(errno.EACCES)
+    assert keys(answer) == [("write", "open", f"{folder}/fifo")]
 
 
 @on_both_backends
