@@ -136,6 +136,7 @@ STANDALONE = {
     "sandbox.supervisor.notifications",
     "sandbox.supervisor.record_channel",
     "sandbox.supervisor.record_file",
+    "sandbox.supervisor.shortcuts",
     "sandbox.supervisor.supervised_start",
     "sandbox.supervisor.supervisor",
     "sandbox.wall_watch",
