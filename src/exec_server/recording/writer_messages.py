@@ -20,13 +20,13 @@ _LENGTHS = struct.Struct("<II")
 _MOST_BUFFERS = 512
 
 
-class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
+class _TerminalEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     """Something that happened to a terminal, which has a number."""
 
     terminal: int
 
 
-class BeginCast(_Event, frozen=True, tag="begin"):
+class BeginCast(_TerminalEvent, frozen=True, tag="begin"):
     path: str
     header: CastHeader
     secrets: tuple[str, ...]
@@ -34,32 +34,32 @@ class BeginCast(_Event, frozen=True, tag="begin"):
     is_again: bool = False
 
 
-class ResumeCast(_Event, frozen=True, tag="resume"):
+class ResumeCast(_TerminalEvent, frozen=True, tag="resume"):
     """Go on where an earlier writer has stopped."""
 
     state: WriterState
     secrets: tuple[str, ...]
 
 
-class CastOutput(_Event, frozen=True, tag="output"):
+class CastOutput(_TerminalEvent, frozen=True, tag="output"):
     """So many bytes of the output that follows the batch."""
 
     time: float
     size: int
 
 
-class CastResize(_Event, frozen=True, tag="size"):
+class CastResize(_TerminalEvent, frozen=True, tag="size"):
     time: float
     columns: int
     rows: int
 
 
-class CastMark(_Event, frozen=True, tag="mark"):
+class CastMark(_TerminalEvent, frozen=True, tag="mark"):
     time: float
     text: str
 
 
-class EndCast(_Event, frozen=True, tag="end"):
+class EndCast(_TerminalEvent, frozen=True, tag="end"):
     time: float
     status: int | None
 
