@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exec_server.recording.writer_messages import Event, Output
+from exec_server.recording.writer_messages import CastOutput, WriterEvent
 
 _MOST_BYTES, _MOST_EVENTS = 1 << 20, 4096
 # Output of one terminal within this time is one event of the recording, up to so many bytes.
@@ -13,7 +13,7 @@ class EventBatch:
     """Collects events in their order."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._events: list[WriterEvent] = []
         self._output: list[bytes] = []
         self._bytes = 0
         # The last output: its terminal, its time, and where it begins.
@@ -32,7 +32,7 @@ class EventBatch:
         self._output.append(data)
         self._bytes += len(data)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: WriterEvent) -> None:
         self._seal()
         self._events.append(event)
 
@@ -40,7 +40,7 @@ class EventBatch:
     def is_full(self) -> bool:
         return self._bytes >= _MOST_BYTES or len(self._output) + len(self._events) >= _MOST_EVENTS
 
-    def sealed(self) -> tuple[list[Event], list[bytes]]:
+    def sealed(self) -> tuple[list[WriterEvent], list[bytes]]:
         """The events, and the output that belongs to them."""
         self._seal()
         return self._events, self._output
@@ -48,5 +48,5 @@ class EventBatch:
     def _seal(self) -> None:
         if self._number:
             size = self._bytes - self._start
-            self._events.append(Output(self._number, self._time, size))
+            self._events.append(CastOutput(self._number, self._time, size))
             self._number = 0

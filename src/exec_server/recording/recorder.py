@@ -19,7 +19,14 @@ from exec_server.recording.cast_format import CastHeader
 from exec_server.recording.event_batch import EventBatch
 from exec_server.recording.recording_files import RecordingFiles
 from exec_server.recording.writer_link import WriterLink
-from exec_server.recording.writer_messages import Begin, End, Event, Mark, Resized, Terms
+from exec_server.recording.writer_messages import (
+    BeginCast,
+    CastMark,
+    CastResize,
+    EndCast,
+    WriterEvent,
+    WriterTerms,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +42,7 @@ _LAST_WRITES = 15.0
 Work = Callable[[], None]
 # Output, with the number of its terminal and its time.
 _Printed = tuple[int, float, bytes]
-_Item = _Printed | Event | Work | None
+_Item = _Printed | WriterEvent | Work | None
 
 
 def _nothing() -> None:
@@ -68,7 +75,7 @@ class TerminalRecorder:
         # The recordings that go on.
         self._terminals: dict[int, RecordedTerminal] = {}
         # Used by the thread only.
-        self._link = WriterLink(Terms(str(self.files.directory), quota))
+        self._link = WriterLink(WriterTerms(str(self.files.directory), quota))
         self._paths: dict[int, str] = {}
         self._thread = threading.Thread(target=self._work, name="recordings", daemon=True)
         self._thread.start()
@@ -79,7 +86,7 @@ class TerminalRecorder:
         """Begin a recording; the result is a tap for the process. It never fails."""
         terminal = RecordedTerminal(self, next(self._numbers))
         self._terminals[terminal.number] = terminal
-        self._queue.put(Begin(terminal.number, name, header, (*self.secrets, *secrets)))
+        self._queue.put(BeginCast(terminal.number, name, header, (*self.secrets, *secrets)))
         return terminal
 
     def put(self, work: Work) -> None:
@@ -98,7 +105,7 @@ class TerminalRecorder:
         self._queue.put((number, at, data))
         return True
 
-    def put_event(self, event: Resized | Mark) -> bool:
+    def put_event(self, event: CastResize | CastMark) -> bool:
         """Let *event* be written; False if there is no room for it."""
         if not self.has_room(0):
             return False
@@ -106,7 +113,7 @@ class TerminalRecorder:
         self._queue.put(event)
         return True
 
-    def put_end(self, event: End) -> None:
+    def put_end(self, event: EndCast) -> None:
         """The end of a recording, which always has room."""
         self._queue.put(event)
 
@@ -140,7 +147,7 @@ class TerminalRecorder:
         except Exception as exc:
             logger.warning("a recorder could not do something: %s", exc)
 
-    def _pass_on(self, first: _Printed | Event) -> _Item:
+    def _pass_on(self, first: _Printed | WriterEvent) -> _Item:
         """Send a batch that begins with *first*; returns the next thing to do."""
         if isinstance(first, tuple):
             time.sleep(_GATHER_SECONDS)
@@ -154,9 +161,9 @@ class TerminalRecorder:
                 if number in self._terminals:
                     batch.add_output(number, at, data)
             else:
-                done += 0 if isinstance(item, Begin | End) else _LEAST_SIZE
+                done += 0 if isinstance(item, BeginCast | EndCast) else _LEAST_SIZE
                 if item.terminal in self._terminals:
-                    batch.add(self._named(item) if isinstance(item, Begin) else item)
+                    batch.add(self._named(item) if isinstance(item, BeginCast) else item)
             try:
                 item = _nothing if batch.is_full else self._queue.get_nowait()
             except queue.Empty:
@@ -165,12 +172,12 @@ class TerminalRecorder:
         self._done_bytes += done
         return self._queue.get() if item is _nothing else item
 
-    def _named(self, begin: Begin) -> Begin:
+    def _named(self, begin: BeginCast) -> BeginCast:
         """The file of a recording that begins."""
         path = str(self.files.new_path(begin.path))
         self.files.begun(path)
         self._paths[begin.terminal] = path
-        return Begin(begin.terminal, path, begin.header, begin.secrets)
+        return BeginCast(begin.terminal, path, begin.header, begin.secrets)
 
     def _write(self, batch: EventBatch) -> None:
         events, output = batch.sealed()
@@ -187,7 +194,7 @@ class TerminalRecorder:
         for number, why in answer.failures.items():
             self._ended(number, why)
         for event in events:
-            if isinstance(event, End):
+            if isinstance(event, EndCast):
                 self._ended(event.terminal)
 
     def _ended(self, number: int, why: str | None = None) -> None:
@@ -220,12 +227,12 @@ class RecordedTerminal:
             self._lost += len(data)
 
     def resized(self, rows: int, cols: int) -> None:
-        event = Resized(self.number, self._now(), cols, rows)
+        event = CastResize(self.number, self._now(), cols, rows)
         self._lost_size = None if self._recorder.put_event(event) else (rows, cols)
 
     def mark(self, text: str) -> None:
         """Put a mark, such as who drives now."""
-        self._recorder.put_event(Mark(self.number, self._now(), text))
+        self._recorder.put_event(CastMark(self.number, self._now(), text))
 
     def driven(self, name: str, kind: str) -> None:
         self.mark(f"{name} ({kind}) drives")
@@ -235,7 +242,7 @@ class RecordedTerminal:
 
     def closed(self) -> None:
         self._tell_lost()
-        self._recorder.put_end(End(self.number, self._now(), self.exit_status()))
+        self._recorder.put_end(EndCast(self.number, self._now(), self.exit_status()))
 
     def _now(self) -> float:
         return self._recorder.clock() - self._started

@@ -16,11 +16,11 @@ from exec_server.errors import ExecServerError
 from exec_server.own_interpreter import command_of
 from exec_server.recording.cast_format import WriterState
 from exec_server.recording.writer_messages import (
-    Answer,
-    Begin,
-    Event,
-    Resume,
-    Terms,
+    BeginCast,
+    ResumeCast,
+    WriterAnswer,
+    WriterEvent,
+    WriterTerms,
     receive_answer,
     send,
 )
@@ -39,7 +39,7 @@ class WriterEnded(ExecServerError):
 class WriterLink:
     """One writer after another. It is used by one thread, apart from `kill`."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: WriterTerms) -> None:
         self._terms = terms
         self._sock: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,13 +53,13 @@ class WriterLink:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    def write(self, events: list[Event], output: Sequence[bytes]) -> Answer:
+    def write(self, events: list[WriterEvent], output: Sequence[bytes]) -> WriterAnswer:
         """Have a batch written, by another writer if one dies.
 
         Raises WriterEnded if too many of them die; all recordings have ended then.
         """
         for event in events:
-            if isinstance(event, Begin):
+            if isinstance(event, BeginCast):
                 self._secrets[event.terminal] = event.secrets
         try:
             answer = self._write(events, output)
@@ -74,7 +74,7 @@ class WriterLink:
         self._states |= answer.states
         return answer
 
-    def _write(self, events: list[Event], output: Sequence[bytes]) -> Answer:
+    def _write(self, events: list[WriterEvent], output: Sequence[bytes]) -> WriterAnswer:
         while True:
             try:
                 lost = {} if self._sock is not None else self._start()
@@ -105,8 +105,8 @@ class WriterLink:
                     start_new_session=True,
                 )
             send(ours, self._terms)
-            resumed: list[Event] = [
-                Resume(number, state, self._secrets[number])
+            resumed: list[WriterEvent] = [
+                ResumeCast(number, state, self._secrets[number])
                 for number, state in self._states.items()
             ]
             if not resumed:
@@ -160,5 +160,5 @@ class WriterLink:
                 process.kill()
 
 
-def _again(event: Event) -> Event:
-    return msgspec.structs.replace(event, is_again=True) if isinstance(event, Begin) else event
+def _again(event: WriterEvent) -> WriterEvent:
+    return msgspec.structs.replace(event, is_again=True) if isinstance(event, BeginCast) else event

@@ -17,15 +17,15 @@ from exec_server.recording.cast_format import WriterState
 from exec_server.recording.cast_writer import CastWriter
 from exec_server.recording.recording_files import RecordingFiles
 from exec_server.recording.writer_messages import (
-    Answer,
-    Begin,
-    End,
-    Event,
-    Mark,
-    Output,
-    Resized,
-    Resume,
-    Terms,
+    BeginCast,
+    CastMark,
+    CastOutput,
+    CastResize,
+    EndCast,
+    ResumeCast,
+    WriterAnswer,
+    WriterEvent,
+    WriterTerms,
     receive_events,
     receive_terms,
     send,
@@ -38,17 +38,17 @@ _BETWEEN_CHECKS = 1 << 20
 class WriterProcess:
     """Writes batches into files."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: WriterTerms) -> None:
         self._files = RecordingFiles(terms.directory, quota=terms.quota)
         self._writers: dict[int, CastWriter] = {}
         self._next_checks: dict[int, int] = {}
 
-    def take(self, events: list[Event], output: memoryview) -> Answer:
+    def take(self, events: list[WriterEvent], output: memoryview) -> WriterAnswer:
         """Do what a batch says. A failure ends one recording, and the answer tells it."""
         touched, failures, at = set(), {}, 0
         for event in events:
             number = event.terminal
-            size = event.size if isinstance(event, Output) else 0
+            size = event.size if isinstance(event, CastOutput) else 0
             try:
                 self._do(event, output[at : at + size])
             except Exception as exc:
@@ -57,26 +57,26 @@ class WriterProcess:
             touched.add(number)
             at += size
         states = {each: self._state(each) for each in touched if each in self._writers}
-        return Answer(states, failures)
+        return WriterAnswer(states, failures)
 
-    def _do(self, event: Event, output: memoryview) -> None:
-        if isinstance(event, Begin | Resume):
+    def _do(self, event: WriterEvent, output: memoryview) -> None:
+        if isinstance(event, BeginCast | ResumeCast):
             self._open(event)
         elif (writer := self._writers.get(event.terminal)) is None:
             return
-        elif isinstance(event, Output):
+        elif isinstance(event, CastOutput):
             writer.output(event.time, output)
             self._check(event.terminal, writer, event.time)
-        elif isinstance(event, Resized):
+        elif isinstance(event, CastResize):
             writer.resized(event.time, event.columns, event.rows)
-        elif isinstance(event, Mark):
+        elif isinstance(event, CastMark):
             writer.mark(event.time, event.text)
         else:
             self._end(event, writer)
 
-    def _open(self, event: Begin | Resume) -> None:
+    def _open(self, event: BeginCast | ResumeCast) -> None:
         self._files.make_room()
-        if isinstance(event, Begin):
+        if isinstance(event, BeginCast):
             if event.is_again:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(event.path)
@@ -94,7 +94,7 @@ class WriterProcess:
                 writer.mark(time, "the recording ends here: the quota is used up")
                 raise OSError("the quota of recordings is used up")
 
-    def _end(self, event: End, writer: CastWriter) -> None:
+    def _end(self, event: EndCast, writer: CastWriter) -> None:
         del self._writers[event.terminal]
         self._files.finished(writer.path)
         try:

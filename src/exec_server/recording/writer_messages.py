@@ -20,13 +20,13 @@ _LENGTHS = struct.Struct("<II")
 _MOST_BUFFERS = 512
 
 
-class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
+class _TerminalEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     """Something that happened to a terminal, which has a number."""
 
     terminal: int
 
 
-class Begin(_Event, frozen=True, tag="begin"):
+class BeginCast(_TerminalEvent, frozen=True, tag="begin"):
     path: str
     header: CastHeader
     secrets: tuple[str, ...]
@@ -34,47 +34,47 @@ class Begin(_Event, frozen=True, tag="begin"):
     is_again: bool = False
 
 
-class Resume(_Event, frozen=True, tag="resume"):
+class ResumeCast(_TerminalEvent, frozen=True, tag="resume"):
     """Go on where an earlier writer has stopped."""
 
     state: WriterState
     secrets: tuple[str, ...]
 
 
-class Output(_Event, frozen=True, tag="output"):
+class CastOutput(_TerminalEvent, frozen=True, tag="output"):
     """So many bytes of the output that follows the batch."""
 
     time: float
     size: int
 
 
-class Resized(_Event, frozen=True, tag="size"):
+class CastResize(_TerminalEvent, frozen=True, tag="size"):
     time: float
     columns: int
     rows: int
 
 
-class Mark(_Event, frozen=True, tag="mark"):
+class CastMark(_TerminalEvent, frozen=True, tag="mark"):
     time: float
     text: str
 
 
-class End(_Event, frozen=True, tag="end"):
+class EndCast(_TerminalEvent, frozen=True, tag="end"):
     time: float
     status: int | None
 
 
-Event = Begin | Resume | Output | Resized | Mark | End
+WriterEvent = BeginCast | ResumeCast | CastOutput | CastResize | CastMark | EndCast
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class WriterAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The recordings of a batch that go on, and why others have ended."""
 
     states: dict[int, WriterState]
     failures: dict[int, str]
 
 
-class Terms(msgspec.Struct, frozen=True, array_like=True):
+class WriterTerms(msgspec.Struct, frozen=True, array_like=True):
     """What a writer is told first."""
 
     directory: str
@@ -82,9 +82,9 @@ class Terms(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_terms = msgspec.msgpack.Decoder(Terms).decode
-_decode_events = msgspec.msgpack.Decoder(list[Event]).decode
-_decode_answer = msgspec.msgpack.Decoder(Answer).decode
+_decode_terms = msgspec.msgpack.Decoder(WriterTerms).decode
+_decode_events = msgspec.msgpack.Decoder(list[WriterEvent]).decode
+_decode_answer = msgspec.msgpack.Decoder(WriterAnswer).decode
 
 
 def send(sock: socket.socket, message: object, output: Sequence[bytes] = ()) -> None:
@@ -100,17 +100,17 @@ def send(sock: socket.socket, message: object, output: Sequence[bytes] = ()) -> 
         sock.sendall(memoryview(b"".join(buffers))[sent:])
 
 
-def receive_terms(sock: socket.socket) -> Terms:
+def receive_terms(sock: socket.socket) -> WriterTerms:
     return _decode_terms(_receive(sock)[0])
 
 
-def receive_events(sock: socket.socket) -> tuple[list[Event], memoryview]:
+def receive_events(sock: socket.socket) -> tuple[list[WriterEvent], memoryview]:
     """The next batch and its output. Raises EOFError at the end, OSError."""
     head, output = _receive(sock)
     return _decode_events(head), output
 
 
-def receive_answer(sock: socket.socket) -> Answer:
+def receive_answer(sock: socket.socket) -> WriterAnswer:
     """Raises EOFError or OSError if the writer is gone."""
     return _decode_answer(_receive(sock)[0])
 

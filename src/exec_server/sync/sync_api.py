@@ -1126,13 +1126,15 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """
         self._portal.wait(self._inner.send_keys(*keys))
 
-    def screenshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
+    def screenshot(
+        self, path: str | os.PathLike[str] | None = None, *, at: int | None = None
+    ) -> bytes:
         """A picture of the screen; it is written to *path* if that is given.
 
         The format follows from the name: `.svg`, or `.png`, which needs Pillow (extra `png`).
-        Without a path it is SVG.
+        Without a path it is SVG. With *at* it is an earlier screen, as for `screen`.
         """
-        return self._portal.wait(self._inner.screenshot(path))
+        return self._portal.wait(self._inner.screenshot(path, at=at))
 
     def last_command(self) -> LastCommand:
         """The last command of a shell with integration: its words, cwd, exit status and output.
@@ -2041,13 +2043,18 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         )
 
     def screenshot(
-        self, process_id: str, path: str | os.PathLike[str] | None = None, *, png: bool = False
+        self,
+        process_id: str,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        png: bool = False,
+        at: int | None = None,
     ) -> bytes:
         """A picture of the terminal of a process; see `RemoteProcess.screenshot`.
 
         Without a path it is SVG, or PNG if *png* is true.
         """
-        return self._portal.wait(self._inner.screenshot(process_id, path, png=png))
+        return self._portal.wait(self._inner.screenshot(process_id, path, png=png, at=at))
 
     def wait_for_screen(self, params: WaitForParams) -> WaitForResult:
         """Wait for what a terminal shows, in the form of `process/waitFor`."""

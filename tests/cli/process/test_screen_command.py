@@ -53,6 +53,33 @@ async def test_what_cannot_be_shown_is_refused(server):
     assert (await finished("kill", "-s", "KILL", "pipes")).status == 0
 
 
+@requirement("cli/screen:earlier")
+async def test_earlier_screens_are_printed_and_drawn(server, tmp_path):
+    script = r"stty -echo; printf 'one '; read line; printf '\033[2Jtwo '; read line"
+    async with exec_server.connect(server.url) as agent:
+        process = await agent.start(["sh", "-c", script], tty=True, name="work", rows=3, cols=20)
+        await process.wait_for("one")
+        facts = json.loads((await finished("screen", "-o", "json", server.url, "work")).stdout)
+        before = str(facts["at"])
+        await process.write(b"\n")
+        await process.wait_for("two")
+        for options, shown in (
+            (["--at", before], b"one"),
+            (["--back", "0"], b"two"),
+            (["--back", "100000"], b""),
+        ):
+            done = await finished("screen", *options, server.url, "work")
+            assert (done.status, done.stdout.strip()) == (0, shown), done.stderr
+        picture = tmp_path / "before.svg"
+        drawn = await finished("screen", "--at", before, "--svg", str(picture), server.url, "work")
+        assert drawn.status == 0
+        assert "one" in picture.read_text() and "two" not in picture.read_text()
+        both = await finished("screen", "--at", "1", "--back", "1", server.url, "work")
+        assert both.status == 2
+        await process.write(b"\n")
+        assert await process.wait() == 0
+
+
 @requirement("cli/screen:command")
 async def test_the_last_command_of_a_shell_with_integration_is_data(server, terminal, tmp_path):
     words = ("shell", "--integration", "--name", "work", "--cwd", str(tmp_path))

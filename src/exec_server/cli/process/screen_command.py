@@ -36,6 +36,10 @@ _EXAMPLES = """\
   Draw a picture of it; also --png:
       exec-server screen --svg shell.svg build 3f2a9c01
 
+  Go back: the screen as it was 20 pieces of output ago, and after the one with a number:
+      exec-server screen --back 20 build work
+      exec-server screen --at 118 build work
+
   The last command of a shell that was started with --integration, with its output:
       exec-server screen --command build work
 """
@@ -56,7 +60,18 @@ def screen_command(words: list[str]) -> int:
     add("--history", metavar="<ROWS>", type=_rows, default=0, help="so many rows above it, too")
     add("--svg", metavar="<FILE>", type=_named(".svg"), help="write a picture instead")
     add("--png", metavar="<FILE>", type=_named(".png"), help="the same; it needs Pillow")
-    add(
+    earlier = parser.add_mutually_exclusive_group()
+    earlier.add_argument(
+        "--at",
+        metavar="<NUMBER>",
+        type=count,
+        help="the screen as it was after the event with this number, as far as output is kept; "
+        "`-o json` tells the number of each screen",
+    )
+    earlier.add_argument(
+        "--back", metavar="<EVENTS>", type=count, help="the same, so many events before the newest"
+    )
+    earlier.add_argument(
         "--command",
         action=Flag,
         help="print the last command of a shell instead, its directory, exit status and output; "
@@ -69,11 +84,11 @@ def screen_command(words: list[str]) -> int:
     async def show() -> int:
         access = access_of(parser, values)
         session = (await find_process(SessionStore(), server, text, access)).session
-        screen, command = await _read(session, access, values)
+        at, screen, command = await _read(session, access, values)
         if screen.inexact:
             say("some output was missed: the screen may be wrong")
         if values.output == "json":
-            print_json({"id": session.id} | _facts(screen, command))
+            print_json({"id": session.id, "at": at} | _facts(screen, command))
         elif values.command:
             print(_command_words(command))
         elif not (values.svg or values.png):
@@ -108,7 +123,7 @@ def _named(suffix: str) -> Any:
 
 async def _read(
     session: SavedSession, access: ServerAccess, values: argparse.Namespace
-) -> tuple[Screen, LastCommand | None]:
+) -> tuple[int, Screen, LastCommand | None]:
     async with detach.open_beside(session, access) as client:
         found = SessionToken.parse(session.session_token).session_id
         try:
@@ -121,17 +136,23 @@ async def _read(
                     f"`{session.id}` has no terminal: `exec-server logs {session.id}` "
                     "prints its output"
                 )
+            if watched.shows_pictures:
+                # Its number is that of the newest event.
+                await anext(watched)
+            newest = watched.last_seq
+            at = values.at if values.back is None else max(0, newest - values.back)
             try:
                 for path in filter(None, (values.svg, values.png)):
-                    await client.screenshot(watched.watch_id, path)
+                    await client.screenshot(watched.watch_id, path, at=at)
             except ImportError as exc:
                 raise ConfigurationError(str(exc)) from exc
-            screen = await client.screen(watched.watch_id, history=values.history)
+            screen = await client.screen(watched.watch_id, history=values.history, at=at)
+            shown = newest if at is None else min(at, newest)
             if not values.command:
-                return screen, None
+                return shown, screen, None
             asked = ScreenParams(watched.watch_id, lines=False, command=True)
             told = (await client.read_screen(asked)).command
-            return screen, LastCommand("none") if told is msgspec.UNSET else told
+            return shown, screen, LastCommand("none") if told is msgspec.UNSET else told
 
 
 def _command_words(command: LastCommand | None) -> str:

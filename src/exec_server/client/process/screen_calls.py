@@ -68,7 +68,12 @@ class ScreenCalls:
         return screen_of(await self.read_screen(params), since)
 
     async def screenshot(
-        self, process_id: str, path: str | os.PathLike[str] | None = None, *, png: bool = False
+        self,
+        process_id: str,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        png: bool = False,
+        at: int | None = None,
     ) -> bytes:
         """A picture of the terminal of a process; see `RemoteProcess.screenshot`.
 
@@ -77,7 +82,7 @@ class ScreenCalls:
         suffix = (".png" if png else ".svg") if path is None else Path(path).suffix.lower()
         if suffix not in (".svg", ".png"):
             raise ValueError(f"the name of a picture ends with .svg or .png, not {suffix!r}")
-        picture = _picture(await self.screen(process_id, cells=True), suffix)
+        picture = _picture(await self.screen(process_id, cells=True, at=at), suffix)
         if path is not None:
             await asyncio.to_thread(Path(path).write_bytes, picture)
         return picture
@@ -183,13 +188,15 @@ class ScreenMethods:
         self._sent_at = screen.version
         await self.write(encode_keys(keys, key_modes_of(screen)))
 
-    async def screenshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
+    async def screenshot(
+        self, path: str | os.PathLike[str] | None = None, *, at: int | None = None
+    ) -> bytes:
         """A picture of the screen; it is written to *path* if that is given.
 
         The format follows from the name: `.svg`, or `.png`, which needs Pillow (extra `png`).
-        Without a path it is SVG.
+        Without a path it is SVG. With *at* it is an earlier screen, as for `screen`.
         """
-        return await self._client.screenshot(self._tracked.process_id, path)
+        return await self._client.screenshot(self._tracked.process_id, path, at=at)
 
     async def last_command(self) -> LastCommand:
         """The last command of a shell with integration: its words, cwd, exit status and output.
