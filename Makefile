@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
 .PHONY: help web-test limits-vm run test interop conformance-table check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check traffic proto reference system lock clean
-.PHONY: help start-bench layers growth two-servers cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help slow-transfer start-bench layers growth two-servers cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -54,6 +54,9 @@ bench: .venv/.stamp reference ## measure, beside the reference if it is availabl
 
 transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync; ARGS go to bench/transfer.py
 	$(BIN)/python bench/transfer.py $(ARGS)
+
+slow-transfer: .venv/.stamp ## copy a file over a link of 50 ms and 100 Mbit/s; needs root; ARGS go to bench/slow_transfer.py
+	$(BIN)/python bench/slow_transfer.py $(ARGS)
 
 ports: .venv/.stamp ## measure `exec-server port -L` beside `ssh -L`; ARGS go to bench/ports.py
 	$(BIN)/python bench/ports.py $(ARGS)
