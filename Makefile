@@ -10,6 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
 .PHONY: help web-test limits-vm run test interop conformance-table check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check traffic proto reference system lock clean
 .PHONY: help slow-transfer start-bench layers growth two-servers cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -40,6 +41,9 @@ format: .venv/.stamp ## rewrite the code as `check` wants it
 start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to bench/start.py
 	$(BIN)/python bench/start.py $(ARGS)
 
+recordings-bench: .venv/.stamp ## measure what recordings of terminals cost a server; ARGS go to bench/recordings.py
+	$(BIN)/python bench/recordings.py $(ARGS)
+
 layers: .venv/.stamp ## measure where the time of a small call goes, beside floors; ARGS go to bench/layers.py
 	$(BIN)/python bench/layers.py $(ARGS)
 
@@ -48,6 +52,9 @@ two-servers: .venv/.stamp ## measure what more event loops could bring at most; 
 
 growth: .venv/.stamp ## measure how costs grow with sessions, processes, output, handles and names; ARGS go to bench/growth.py
 	$(BIN)/python bench/growth.py $(ARGS)
+
+idle: .venv/.stamp ## measure what idle connections and processes cost; ARGS go to bench/idle.py
+	$(BIN)/python bench/idle.py $(ARGS)
 
 bench: .venv/.stamp reference ## measure, beside the reference if it is available; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)

@@ -3,8 +3,10 @@
     make ports ARGS='--megabytes 500'
 
 Each forward leads to the same sink and source on the loopback. The rate is that of one connection,
-and the echo is the time of one byte there and back while another connection of the same forward
-is saturated. ssh encrypts, and a direct connection over ws:// does not.
+with the processor time of both ends of the forward (and of the registry) for each megabyte; the
+processor time says more than the rate on a machine that has other work. The echo is the time of one
+byte there and back, alone and while another connection of the same forward is saturated. ssh
+encrypts, and a direct connection over ws:// does not.
 """
 
 from __future__ import annotations
@@ -23,17 +25,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 if __name__ == "__main__":
     # A script finds its own folder on the path; the package is found from the one above.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench import machine
+from bench import machine, proc
 from bench.transfer import running, start_sshd, wait_for
 
 _OURS = [sys.executable, "-m", "exec_server"]
 _BLOCK = bytes(1 << 20)
 _ECHOES = 200
+_BETWEEN_KEYS = 0.005
+_KINDS = ["direct", "relay", "ssh"]
 # How often a client asks for a server that is registering.
 _ATTEMPTS = 20
 
@@ -41,26 +46,56 @@ _ATTEMPTS = 20
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure forwards beside `ssh -L`.")
     parser.add_argument("--megabytes", type=int, default=300)
-    size = parser.parse_args().megabytes
+    parser.add_argument("--forwards", nargs="+", choices=_KINDS, default=_KINDS)
+    options = parser.parse_args()
+    size = options.megabytes
     for name, value in machine.facts().items():
         print(f"{name}: {value}")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ports-")))
         os.environ["XDG_STATE_HOME"] = str(folder)
         far = stack.enter_context(_target())
-        print(f"{'forward':24}{'down MB/s':>12}{'up MB/s':>12}{'echo p50 ms':>14}{'p99 ms':>10}")
-        for name, port in _forwards(stack, folder, far):
-            down, up = _rate(port, b"s", size), _rate(port, b"r", size)
-            middle, late = _echo(port)
-            print(f"{name:24}{down:12.0f}{up:12.0f}{middle:14.2f}{late:10.2f}", flush=True)
+        print(f"{'':24}{'MB/s':>14}{'CPU ms/MB':>16}{'echo p50, p99 ms':>20}{'beside load':>20}")
+        print(f"{'forward':24}{'down, up':>14}{'down, up':>16}")
+        for forward in _forwards(stack, folder, far, options.forwards):
+            rates = [_rate(forward, kind, size) for kind in (b"s", b"r")]
+            shown = [" ".join(f"{each:6.1f}" for each in pair) for pair in zip(*rates, strict=True)]
+            alone, beside = (_words(each) for each in _echo(forward.port))
+            print(
+                f"{forward.name:24}{shown[0]:>14}{shown[1]:>16}{alone:>20}{beside:>20}", flush=True
+            )
 
 
-def _forwards(stack: contextlib.ExitStack, folder: Path, far: int) -> Iterator[tuple[str, int]]:
-    yield "no forward", far
-    server = stack.enter_context(running([*_OURS, "--listen", "ws://127.0.0.1:0"], subprocess.PIPE))
-    yield "exec-server port -L", _our_forward(stack, _last_word(server), far)
-    relayed, words = _behind_registry(stack, folder)
-    yield "the same through a relay", _our_forward(stack, relayed, far, *words)
+def _words(times: list[float]) -> str:
+    return f"{statistics.median(times):.2f} {statistics.quantiles(times, n=100)[98]:.2f}"
+
+
+class Forward(NamedTuple):
+    """A port that leads to the target, and the processes that carry what goes through it."""
+
+    name: str
+    port: int
+    pids: tuple[int, ...] = ()
+
+    def processor_seconds(self) -> float:
+        return proc.cpu_seconds(proc.Identity(pid, 0) for pid in self.pids)
+
+
+def _forwards(
+    stack: contextlib.ExitStack, folder: Path, far: int, kinds: list[str]
+) -> Iterator[Forward]:
+    yield Forward("no forward", far)
+    if "direct" in kinds:
+        listen = [*_OURS, "--listen", "ws://127.0.0.1:0"]
+        server = stack.enter_context(running(listen, subprocess.PIPE))
+        port, pid = _our_forward(stack, _last_word(server), far)
+        yield Forward("exec-server port -L", port, (server.pid, pid))
+    if "relay" in kinds:
+        relayed, words, pids = _behind_registry(stack, folder)
+        port, pid = _our_forward(stack, relayed, far, *words)
+        yield Forward("the same through a relay", port, (*pids, pid))
+    if "ssh" not in kinds:
+        return
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if sshd is None or shutil.which("ssh") is None:
         print("not installed: ssh", file=sys.stderr)
@@ -68,15 +103,21 @@ def _forwards(stack: contextlib.ExitStack, folder: Path, far: int) -> Iterator[t
     config = start_sshd(stack, sshd, folder)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    stack.enter_context(
+    ssh = stack.enter_context(
         running(["ssh", "-F", config, "-N", "-L", f"{port}:127.0.0.1:{far}", "there"])
     )
     wait_for(port)
-    yield "ssh -L", port
+    # The far end is a child of sshd, whose time is not counted.
+    yield Forward("ssh -L (near end alone)", port, (ssh.pid,))
 
 
-def _behind_registry(stack: contextlib.ExitStack, folder: Path) -> tuple[str, list[str]]:
-    """A server behind a registry of its own: its URL, and the words that let a client in."""
+def _behind_registry(
+    stack: contextlib.ExitStack, folder: Path
+) -> tuple[str, list[str], tuple[int, int]]:
+    """A server behind a registry of its own.
+
+    Its URL, the words that let a client in, and the processes of both.
+    """
     registry = stack.enter_context(
         running([*_OURS, "registry", "--listen", "ws://127.0.0.1:0"], subprocess.PIPE)
     )
@@ -87,7 +128,7 @@ def _behind_registry(stack: contextlib.ExitStack, folder: Path) -> tuple[str, li
         files[kind] = folder / kind
         files[kind].write_bytes(subprocess.check_output(words))
     words = ["--remote", url, "--environment-id", "bench", "--registry-token-file"]
-    stack.enter_context(running([*_OURS, *words, str(files["enrol"])]))
+    server = stack.enter_context(running([*_OURS, *words, str(files["enrol"])]))
     access = ["--token-file", str(files["harness"])]
     place = f"noise+{url}/bench"
     for _ in range(_ATTEMPTS):
@@ -95,18 +136,19 @@ def _behind_registry(stack: contextlib.ExitStack, folder: Path) -> tuple[str, li
             [*_OURS, "run", *access, place, "--", "true"], capture_output=True, check=False
         ).returncode:
             continue
-        return place, access
+        return place, access, (registry.pid, server.pid)
     raise RuntimeError("the server has not registered")
 
 
-def _our_forward(stack: contextlib.ExitStack, url: str, far: int, *access: str) -> int:
+def _our_forward(stack: contextlib.ExitStack, url: str, far: int, *access: str) -> tuple[int, int]:
+    """The port of a forward, and its process."""
     words = [*_OURS, "port", url, *access, "-o", "json", "-L", f"0:127.0.0.1:{far}"]
     process = stack.enter_context(running(words, subprocess.PIPE))
     assert process.stdout is not None
     text = b""
     while not text.endswith(b"]\n"):
         text += process.stdout.readline()
-    return int(json.loads(text)[0]["listen"].rpartition(":")[2])
+    return int(json.loads(text)[0]["listen"].rpartition(":")[2]), process.pid
 
 
 def _last_word(process: subprocess.Popen[bytes]) -> str:
@@ -137,8 +179,10 @@ def _target() -> Iterator[int]:
         yield int(_last_word(process))
 
 
-def _rate(port: int, kind: bytes, megabytes: int) -> float:
-    with socket.create_connection(("127.0.0.1", port)) as sock:
+def _rate(forward: Forward, kind: bytes, megabytes: int) -> tuple[float, float]:
+    """Megabytes in a second, and milliseconds of processor time for a megabyte."""
+    with socket.create_connection(("127.0.0.1", forward.port)) as sock:
+        used = forward.processor_seconds()
         begun, count = time.perf_counter(), 0
         sock.sendall(kind)
         while count < megabytes << 20:
@@ -150,11 +194,12 @@ def _rate(port: int, kind: bytes, megabytes: int) -> float:
         if kind == b"r":
             sock.shutdown(socket.SHUT_WR)
             sock.recv(1)
-        return count / (time.perf_counter() - begun) / 1e6
+        rate = count / (time.perf_counter() - begun) / 1e6
+        return rate, (forward.processor_seconds() - used) * 1e9 / count
 
 
-def _echo(port: int) -> tuple[float, float]:
-    """Milliseconds for a byte there and back while another connection is saturated."""
+def _echo(port: int) -> tuple[list[float], list[float]]:
+    """Milliseconds for a byte there and back, alone and while another connection is saturated."""
     is_over = threading.Event()
 
     def saturate() -> None:
@@ -164,21 +209,30 @@ def _echo(port: int) -> tuple[float, float]:
                 sock.recv(1 << 20)
 
     thread = threading.Thread(target=saturate)
-    thread.start()
-    try:
-        with socket.create_connection(("127.0.0.1", port)) as sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
-            sock.sendall(b"e")
-            times = []
-            for _ in range(_ECHOES):
-                begun = time.perf_counter()
-                sock.sendall(b"k")
-                sock.recv(1)
-                times.append((time.perf_counter() - begun) * 1e3)
-    finally:
-        is_over.set()
-        thread.join()
-    return statistics.median(times), statistics.quantiles(times, n=100)[98]
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        sock.sendall(b"e")
+        alone = _keys(sock)
+        thread.start()
+        try:
+            # The other connection has to get going.
+            _keys(sock)
+            return alone, _keys(sock)
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def _keys(sock: socket.socket) -> list[float]:
+    times = []
+    for _ in range(_ECHOES):
+        begun = time.perf_counter()
+        sock.sendall(b"k")
+        sock.recv(1)
+        times.append((time.perf_counter() - begun) * 1e3)
+        # As keys are typed: not without a pause.
+        time.sleep(_BETWEEN_KEYS)
+    return times
 
 
 if __name__ == "__main__":

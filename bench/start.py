@@ -7,7 +7,8 @@ Each row is the least and the median of several starts. Processor time, user and
 the started program with all that it waited for; of a server also that of its keeper, from its start
 to its first answer to `initialize`. Floors are measured in the same rounds: Python alone, and
 Python with the libraries that a server needs. With --beside, the same commands also run from
-another source tree, in turns.
+another source tree, in turns. At the end stands the private memory at rest, after the first answer,
+of the server and its keeper, beside that of the same floors.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -39,6 +41,9 @@ _FLOORS = {
     "floor: and picows": "import asyncio, uvloop, msgspec, picows",
 }
 
+# After its first answer a keeper may still be loading.
+_SETTLE_SECONDS = 0.5
+
 Environment = dict[str, str]
 
 
@@ -56,9 +61,13 @@ def main() -> None:
         print(f"{name}: {value}")
     with tempfile.TemporaryDirectory(prefix="start-") as home:
         found = _measure(_rows(trees, home), options.rounds)
+        memory = _memory(trees, home)
     print(f"{'processor time':40}{'least ms':>10}{'median ms':>11}")
     for name, seconds in found.items():
         print(f"{name:40}{min(seconds) * 1e3:10.1f}{statistics.median(seconds) * 1e3:11.1f}")
+    print(f"{'private memory at rest':40}{'MB':>10}")
+    for name, size in memory.items():
+        print(f"{name:40}{size / 1e6:10.1f}")
     print(f"load average: {machine.load():.1f}")
 
 
@@ -72,16 +81,57 @@ def _measure(rows: dict[str, Callable[[], float]], rounds: int) -> dict[str, lis
 
 def _rows(trees: dict[str, Path], home: str) -> dict[str, Callable[[], float]]:
     rows: dict[str, Callable[[], float]] = {}
-    base = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
     for name, code in _FLOORS.items():
-        rows[name] = partial(_program, [sys.executable, "-c", code], base)
+        rows[name] = partial(_program, [sys.executable, "-c", code], _plain_env())
     for tree, path in trees.items():
-        env = {**base, "XDG_STATE_HOME": home, "CODEX_HOME": home, "PYTHONPATH": str(path)}
+        env = _env(path, home)
         rows[f"{tree}: --version"] = partial(_program, [*_PROGRAM, "--version"], env)
         rows[f"{tree}: --help"] = partial(_program, [*_PROGRAM, "--help"], env)
         rows[f"{tree}: server, first answer"] = partial(_server, env)
         rows[f"{tree}: run URL -- true"] = partial(_run, env)
     return rows
+
+
+def _plain_env() -> Environment:
+    return {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def _env(tree: Path, home: str) -> Environment:
+    """Starts run from *tree* and keep their files in *home*."""
+    return {
+        **_plain_env(),
+        "XDG_STATE_HOME": home,
+        "CODEX_HOME": home,
+        "PYTHONPATH": str(tree),
+    }
+
+
+def _memory(trees: dict[str, Path], home: str) -> dict[str, int]:
+    """The private memory of the floors, and of servers with their keepers, in bytes."""
+    found = {name: _floor_memory(code) for name, code in _FLOORS.items()}
+    for tree, path in trees.items():
+        with _serving(_env(path, home)) as server:
+            _initialize(_url(server))
+            time.sleep(_SETTLE_SECONDS)
+            own, *keeper = proc.family(server.pid)
+            found[f"{tree}: server"] = proc.memory([own]).private
+            found[f"{tree}: its keeper"] = proc.memory(keeper).private
+    return found
+
+
+def _floor_memory(code: str) -> int:
+    waiting = f"{code}\nimport os\nos.write(1, b'.')\nos.read(0, 1)"
+    with subprocess.Popen(
+        [sys.executable, "-c", waiting],
+        env=_plain_env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as program:
+        assert program.stdin is not None and program.stdout is not None
+        program.stdout.read(1)
+        size = proc.memory(proc.family(program.pid)).private
+        program.stdin.close()
+    return size
 
 
 def _program(words: list[str], env: Environment) -> float:

@@ -12,11 +12,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
 import pytest
 from agents.sandbox import Manifest
+from agents.sandbox.errors import WorkspaceArchiveWriteError
 from agents.sandbox.session.sandbox_session_state import SandboxSessionState
 
 from exec_server.integrations.openai_agents_sandbox import (
@@ -119,6 +121,37 @@ async def test_the_sandbox_holds_for_commands_and_files(server_url):
         assert not (await session.exec("echo x > ../three")).ok()
         assert os.listdir(folder) == ["root"]
         await session.shutdown()
+
+
+@pytest.mark.asyncio
+async def test_a_snapshot_is_unpacked_inside_the_sandbox(server_url):
+    client = ExecServerSandboxClient()
+    options = ExecServerSandboxOptions(server=server_url, sandbox="workspace-write")
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
+        root = Path(folder) / "root"
+        session = await client.create(options=options, manifest=Manifest(root=str(root)))
+        await session.start()
+        # What an agent cannot change in its workspace comes back, too.
+        await session.hydrate_workspace(archive_of(".git/config", "note"))
+        assert (root / ".git" / "config").read_bytes() == b"content"
+        names = tarfile.open(fileobj=await session.persist_workspace()).getnames()
+        assert {"./.git/config", "./note"} <= set(names)
+        assert (await session.exec("ln -s .. link")).ok()
+        with pytest.raises(WorkspaceArchiveWriteError):
+            await session.hydrate_workspace(archive_of("link/outside"))
+        assert os.listdir(folder) == ["root"]
+        await session.shutdown()
+
+
+def archive_of(*names: str) -> io.BytesIO:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = len(b"content")
+            archive.addfile(member, io.BytesIO(b"content"))
+    made.seek(0)
+    return made
 
 
 LIFETIME = """

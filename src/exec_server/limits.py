@@ -387,6 +387,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     reader_patience: float = 5.0
     # A larger write is sent in pieces of this size, each with its own answer.
     write_bytes: int = 256 * KIB
+    # How long a command may be silent after the end of an input that its server cannot end.
+    endless_input_seconds: float = 60.0
     # The size of all streamed HTTP bodies that the caller has not read; more makes one fail.
     untaken_body_bytes: int = 16 * MIB
     # The time between SIGTERM and SIGKILL for a program that is a stdio transport.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 from functools import cache
 
 # Giving memory back takes time, and the next use faults it in again. So it is done for at least
@@ -55,6 +54,8 @@ def give_back_memory(size: int) -> None:
 
 
 def _trim() -> None:
+    import ctypes
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     # Only glibc has this function; other libraries return memory by themselves.
     if trim is not None:

@@ -63,8 +63,8 @@ def test_the_version_is_printed_without_commands_or_libraries():
 
 def test_the_help_is_printed_without_the_server_and_its_libraries():
     modules = run("--help")
-    heavy = ("asyncio", "logging", "msgspec", "ssl", "socket", "dataclasses", "inspect")
-    assert not unwanted(modules, *heavy, "exec_server.server", "exec_server.limits")
+    heavy = ("asyncio", "logging", "msgspec", "ssl", "socket", "dataclasses", "inspect", "shutil")
+    assert not unwanted(modules, *heavy, "gettext", "exec_server.server", "exec_server.limits")
     assert own(modules) <= 32
 
 

@@ -119,11 +119,13 @@ async def test_messages_that_cannot_be_written_are_dropped(server):
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["ls", "URL:/"]])
 async def test_a_reader_that_leaves_ends_the_program_quietly(server, words: list[str]):
     words = [word.replace("URL", server.url) for word in words]
+    reader, writer = os.pipe()
+    os.close(reader)
     process = await asyncio.create_subprocess_exec(
-        *OURS, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        *OURS, *words, stdout=writer, stderr=subprocess.PIPE
     )
-    assert process.stdout is not None and process.stderr is not None
-    process.stdout._transport.close()  # type: ignore[attr-defined]
+    os.close(writer)
+    assert process.stderr is not None
     async with asyncio.timeout(PATIENCE):
         assert await process.stderr.read() == b""
         assert await process.wait() == 141

@@ -94,8 +94,11 @@ async def test_unknown_processes_are_refused_in_the_same_words(both):
 @requirement("process/read:wait-for-exit", "process/read:describes-now")
 async def test_an_exited_but_open_process_is_waited_for_alike(both):
     async def conversation(wire):
-        await try_start(wire, "p", ["sh", "-c", "sleep 60 & echo $!; exit 3"])
+        # It exits only after its output was told: the reference may tell them in another order.
+        words = ["sh", "-c", "sleep 60 </dev/null & echo $!; read line; exit 3"]
+        await try_start(wire, "p", words, pipeStdin=True)
         pid = int(decoded(await wire.event("p", "process/output")))
+        await write(wire, b"\n", "w")
         await wire.event("p", "process/exited")
         news = await read(wire, afterSeq=1, waitMs=600_000)
         known = await read(wire, afterSeq=2, waitMs=20)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from exec_server.integrations.boxes import AsyncBox, SyncBox
 from exec_server.integrations.workplaces import SyncWorkplace, Workplace, confined
 from tests.requirements import requirement
 from tests.support.servers import ROOT
+from tests.support.wire import PATIENCE
 
 pytestmark = pytest.mark.one_loop
 
@@ -85,3 +88,21 @@ async def test_a_command_that_takes_too_long_has_its_output(server):
     assert status is None and out in ("", "so far\n") and not is_truncated
     assert (await place.path("x")).startswith("/")
     await box.close()
+
+
+@requirement("integrations:lifetime")
+async def test_a_box_may_be_closed_in_the_thread_of_its_own_loop(server):
+    # The collector of garbage runs in any thread.
+    def use() -> None:
+        box = SyncBox(server.url)
+        client = box.client()
+        pid = client.start(["sleep", "600"]).pid
+        assert pid is not None
+        with open(os.pidfd_open(pid), "rb") as ended:
+            portal = client._portal
+            portal.run(box.close)
+            portal._thread.join(PATIENCE)
+            assert not portal._thread.is_alive()
+            assert select.select([ended], [], [], PATIENCE)[0]
+
+    await asyncio.to_thread(use)

@@ -59,6 +59,17 @@ def test_the_reference_is_reached_as_far_as_it_goes(place, reference: ServerProc
         assert failed.stdout
 
 
+@requirement("cli/run:stdin")
+@pytest.mark.skipif(not os.access("/usr/bin/python3", os.X_OK), reason="no /usr/bin/python3")
+def test_input_ends_on_the_reference_also_if_the_path_of_the_command_is_empty(
+    place, reference: ServerProcess
+):
+    host = SshHost(place, reference.url)
+    words = (*OURS, "run", "-e", "PATH=", "build", "--", "/bin/cat")
+    done = host.call(*words, input=b"whole")
+    assert (done.stdout, done.stderr) == (b"whole", b"")
+
+
 @requirement("ssh:reference-input")
 @requirement("cli/run:stdin")
 def test_programs_that_read_their_input_to_the_end_work_on_the_reference(

@@ -15,6 +15,7 @@ from exec_server.errors import FloorRefused, InvalidParams
 from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.listening import echo, listening
+from tests.support.ports import free_port
 from tests.support.wire import PATIENCE
 
 
@@ -121,7 +122,7 @@ async def test_an_error_there_is_an_os_error_here(client, tmp_path):
         assert caught.value.errno == errno.EADDRINUSE
         assert str(port) in str(caught.value)
     with pytest.raises(OSError) as caught:
-        await client.open_connection("localhost", port)
+        await client.open_connection("localhost", free_port())
     assert caught.value.errno == errno.ECONNREFUSED
     with pytest.raises(FileNotFoundError):
         await client.open_unix_connection(tmp_path / "missing")
@@ -213,8 +214,7 @@ async def test_forwards_connect_ports_of_both_machines(client, echo_port, tmp_pa
 @requirement("streams/client:forward")
 async def test_a_forward_says_why_a_connection_fails(client):
     said: asyncio.Queue[str] = asyncio.Queue()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     async with (
         asyncio.timeout(PATIENCE),
         await client.forward(0, port, on_error=said.put_nowait) as there,

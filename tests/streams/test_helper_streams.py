@@ -35,11 +35,12 @@ async def check(client):
             assert await reader.read() == b"hello"
             writer.close()
             await writer.wait_closed()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(OSError) as caught:
-        await client.open_connection("127.0.0.1", port)
-    assert caught.value.errno == errno.ECONNREFUSED
+    # The port is held and refuses: a free one could be taken by another program meanwhile.
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(OSError) as caught:
+            await client.open_connection(*held.getsockname())
+        assert caught.value.errno == errno.ECONNREFUSED
     with pytest.raises(MethodNotFound):
         await client.start_server(echo)
 
@@ -50,6 +51,44 @@ async def test_a_helper_command_carries_connections(monkeypatch, server):
     monkeypatch.setattr("exec_server.server.server.CAPABILITIES", known)
     async with asyncio.timeout(2 * PATIENCE), connect(server.url) as client:
         await check(client)
+
+
+@requirement("streams/helper")
+async def test_a_helper_loads_no_module_of_the_directory_that_it_runs_in(
+    monkeypatch, tmp_path, server
+):
+    for name in ("socket", "threading", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken over')\n")
+    monkeypatch.chdir(tmp_path)
+    known = {**CAPABILITIES, "streams": False}
+    monkeypatch.setattr("exec_server.server.server.CAPABILITIES", known)
+    async with asyncio.timeout(2 * PATIENCE), connect(server.url) as client:
+        async with listening(echo) as port:
+            reader, writer = await client.open_connection("127.0.0.1", port)
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
+
+
+@requirement("streams/helper")
+async def test_a_wait_for_a_helper_that_is_given_up_leaves_no_helper(monkeypatch, server):
+    known = {**CAPABILITIES, "streams": False}
+    monkeypatch.setattr("exec_server.server.server.CAPABILITIES", known)
+    # It never says that it is connected.
+    silent = "import sys; sys.stdin.read()"
+    monkeypatch.setattr("exec_server.client.streams.helper_streams._PROGRAM", silent)
+    async with connect(server.url) as client:
+        opening = asyncio.ensure_future(client.open_connection("127.0.0.1", 1))
+        async with asyncio.timeout(PATIENCE):
+            while not await client.list_processes():
+                continue
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        async with asyncio.timeout(PATIENCE):
+            while any(each.state == "running" for each in await client.list_processes()):
+                continue
 
 
 @requirement("streams/helper")

@@ -98,9 +98,13 @@ class SshHost:
     @contextlib.contextmanager
     def master(self) -> Iterator[None]:
         """One connection for all commands of the block."""
-        with self.popen("-M", "-N", "-o", "SendEnv=*", "build", stdout=None) as master:
+        # The local command runs when the socket for the others is there.
+        ready = ("-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo ready")
+        with self.popen("-M", "-N", "-o", "SendEnv=*", *ready, "build") as master:
             try:
-                self.call("sh", "-c", f"until [ -S {self.control} ]; do kill -0 {master.pid}; done")
+                assert master.stdout is not None
+                assert master.stdout.readline() == b"ready\n", "no connection"
+                assert self.control.is_socket()
                 yield
             finally:
                 master.terminate()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from itertools import groupby
 from typing import Any
 
@@ -15,10 +17,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Options and prose have the width of the terminal, up to that of the source."""
 
     def __init__(self, prog: str) -> None:
-        import shutil
-
-        columns = shutil.get_terminal_size((_MOST_COLUMNS, 24)).columns
-        super().__init__(prog, width=max(_FEWEST_COLUMNS, min(columns, _MOST_COLUMNS)))
+        super().__init__(prog, width=max(_FEWEST_COLUMNS, min(_columns(), _MOST_COLUMNS)))
 
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
@@ -32,3 +31,19 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
             block = list(lines)
             filled += textwrap.wrap(" ".join(block), width) if is_prose else block
         return "\n".join(indent + line for line in filled)
+
+
+def _columns() -> int:
+    """The width of the terminal, as `shutil.get_terminal_size` finds it.
+
+    `shutil` also loads what compresses archives, which takes longer than the rest of a help text.
+    """
+    named = os.environ.get("COLUMNS", "")
+    if named.isdecimal() and int(named) > 0:
+        return int(named)
+    if sys.__stdout__ is None:
+        return _MOST_COLUMNS
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or _MOST_COLUMNS
+    except (ValueError, OSError):
+        return _MOST_COLUMNS

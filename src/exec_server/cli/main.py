@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from exec_server.cli import quick_exit, standard_streams
+from exec_server.cli import lean_libraries, quick_exit, standard_streams
 from exec_server.cli.program_name import version_line
+
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from exec_server.cli.commands import CommandEntry
 
 # The commands that may run commands of others.
 _SERVERS = ("forward", "pair")
@@ -51,19 +57,23 @@ def _run(words: list[str], *, is_program: bool) -> int:
     if words in (["-V"], ["--version"]):
         print(version_line())
         return 0
+    if is_program:
+        lean_libraries.load_argparse()
     if words in (["-h"], ["--help"]):
         from exec_server.cli.serve.serve_parser import serve_parser
 
         # This prints the help and ends the program, even if the variables of the server are wrong.
         serve_parser().parse_args(words)
-    from exec_server.cli.commands import find_entry
     from exec_server.cli.loading import loading
 
-    entry = find_entry(words[0]) if words else None
+    entry = _entry(words)
     if is_program and (entry is None or entry.name in _SERVERS):
         from exec_server.cli.secret_environment import hide
 
         hide(words)
+    if is_program:
+        with loading():
+            lean_libraries.load_msgspec()
     if entry is not None:
         with loading():
             command = entry.load()
@@ -72,6 +82,15 @@ def _run(words: list[str], *, is_program: bool) -> int:
         from exec_server.cli.serve.serve_command import serve_command
 
     return serve_command(words)
+
+
+def _entry(words: list[str]) -> CommandEntry | None:
+    """The command that *words* name. Without one they are options of the server."""
+    if not words or words[0].startswith("-"):
+        return None
+    from exec_server.cli.commands import find_entry
+
+    return find_entry(words[0])
 
 
 def _by_signal(name: str) -> int:

@@ -8,7 +8,6 @@ variable starts itself again without it, and gets the secret through a pipe.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 
@@ -39,6 +38,8 @@ def hide(words: list[str]) -> None:
     found = {name: os.environ.pop(name) for name in names if name in os.environ}
     if not found:
         return
+    import json
+
     _secrets.update(found)
     # If it cannot be started again, the secrets are at least not inherited by commands.
     with contextlib.suppress(OSError):
@@ -86,6 +87,8 @@ def _receive() -> None:
     named = os.environ.pop(_PIPE_VARIABLE, None)
     if named is None:
         return
+    import json
+
     # The memory is hidden before there is a secret in it.
     hide_memory()
     with open(int(named), "rb") as pipe:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import warnings
 from collections.abc import Callable, Generator
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,9 +17,6 @@ from exec_server.client.connect_options import (
     UrlOptions,
     as_options,
 )
-from exec_server.client.discovery import RemoteDiscovery
-from exec_server.client.files.remote_files import RemoteFiles
-from exec_server.client.http.remote_http import RemoteHttp
 from exec_server.client.process.processes import Processes
 from exec_server.client.session_link import ConnectionState
 from exec_server.client.streams.stream_calls import StreamCalls
@@ -44,6 +42,10 @@ from exec_server.transport.dial import is_program
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from exec_server.client.discovery import RemoteDiscovery
+    from exec_server.client.files.remote_files import RemoteFiles
+    from exec_server.client.http.remote_http import RemoteHttp
+
 
 class ExecServerClient(Processes, StreamLists, StreamCalls):
     """A client of one server, with one session there.
@@ -61,9 +63,6 @@ class ExecServerClient(Processes, StreamLists, StreamCalls):
     def __init__(self, session: ClientSession) -> None:
         """Use `exec_server.connect`, or one of the class methods."""
         super().__init__(session)
-        self._fs = RemoteFiles(self, session)
-        self._http = RemoteHttp(session)
-        self._discovery = RemoteDiscovery(session)
 
     def __repr__(self) -> str:
         # The id of the session is enough to resume it, so it must not reach a log in this way.
@@ -127,6 +126,26 @@ class ExecServerClient(Processes, StreamLists, StreamCalls):
     def discovery(self) -> RemoteDiscovery:
         """The configuration, skills and plugins that are installed on the server's machine."""
         return self._discovery
+
+    # They are loaded and made when they are first used: many programs need none.
+
+    @cached_property
+    def _fs(self) -> RemoteFiles:
+        from exec_server.client.files.remote_files import RemoteFiles
+
+        return RemoteFiles(self, self._session)
+
+    @cached_property
+    def _http(self) -> RemoteHttp:
+        from exec_server.client.http.remote_http import RemoteHttp
+
+        return RemoteHttp(self._session)
+
+    @cached_property
+    def _discovery(self) -> RemoteDiscovery:
+        from exec_server.client.discovery import RemoteDiscovery
+
+        return RemoteDiscovery(self._session)
 
     # The server.
 

@@ -92,6 +92,11 @@ class SyncBox:
 
     def close(self) -> None:
         """End everything that was started, and disconnect. Idempotent."""
+        client = self._client
+        if client is not None and client._portal.is_here:
+            # The collector of garbage may end a box in the thread that the end has to wait for.
+            threading.Thread(target=self.close, name="exec-server-close").start()
+            return
         with self._lock:
             client, self._client = self._client, None
             if client is not None:

@@ -190,7 +190,8 @@ class ExecServerSandboxSession(BaseSandboxSession):
         # The SDK takes no hard links.
         words = ["tar", "-C", root, "--hard-dereference", *without, "-cf", "-", "."]
         client = await self._box.client()
-        done = await client.run(words, max_output=MAX_SNAPSHOT)
+        sandbox = None if self.state.sandbox is None else exec_server.read_only()
+        done = await client.run(words, max_output=MAX_SNAPSHOT, sandbox=sandbox)
         if done.returncode != 0 or done.truncated:
             reason = "too large" if done.truncated else done.text("stderr").strip()
             raise WorkspaceArchiveReadError(path=Path(root), context={"reason": reason})
@@ -218,7 +219,11 @@ class ExecServerSandboxSession(BaseSandboxSession):
         client = await self._box.client()
         await client.fs.create_directory(root, recursive=True)
         words = ["tar", "-C", root, "--no-same-owner", "-xf", "-"]
-        done = await client.run(words, input=archive)
+        sandbox = None
+        if self.state.sandbox is not None:
+            # A command of the agent may put links in the way meanwhile. They lead nowhere.
+            sandbox = exec_server.workspace_write(root, exclude_tmp=True, protect_metadata=False)
+        done = await client.run(words, input=archive, sandbox=sandbox)
         if done.returncode != 0:
             context = {"reason": done.text("stderr").strip()}
             raise WorkspaceArchiveWriteError(path=Path(root), context=context)

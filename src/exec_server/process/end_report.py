@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from exec_server.protocol.ends import Cause, EndedBy, EndReport, Usage
 
@@ -20,7 +22,7 @@ _LAST_SIGNAL = 64
 _OF_LIMITS = (signal.SIGXCPU, signal.SIGXFSZ)
 
 
-class Order(NamedTuple):
+class Order(msgspec.Struct, frozen=True):
     """A signal that was sent through this server."""
 
     signum: int
@@ -45,7 +47,7 @@ def order_of(told: Mapping[str, Any]) -> Order:
     return Order(told["signal"], by, told["ends"])
 
 
-class Ending(NamedTuple):
+class Ending(msgspec.Struct, frozen=True):
     """Everything that is known about the end of a process."""
 
     # As wait(2) gives it; None if it is unknown and stays so.

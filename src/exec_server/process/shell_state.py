@@ -6,7 +6,6 @@ There is no I/O here: texts in, texts out.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -154,6 +153,8 @@ def replaying_argv(
 
     If *path* names a descriptor, *closing* is its number; it is closed before the command runs.
     """
+    import shlex
+
     close = f"; exec {closing}<&-" if closing is not None else ""
     restore = f"if [ -r {shlex.quote(path)} ]; then . {shlex.quote(path)} >/dev/null; fi{close}\n"
     if shell == "bash":

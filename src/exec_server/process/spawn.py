@@ -9,7 +9,6 @@ import asyncio
 import errno
 import logging
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -17,6 +16,8 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, cast
+
+import msgspec
 
 from exec_server.errors import InternalError, InvalidRequest, RpcError, StartPart
 from exec_server.process import keeper
@@ -112,7 +113,7 @@ def start_error(number: int, text: str, part: str | None) -> RpcError:
     return SpawnFailed(number, text, cast(StartPart | None, part or None))
 
 
-class Spawned(NamedTuple):
+class Spawned(msgspec.Struct, frozen=True):
     """A program that runs."""
 
     pid: int
@@ -159,7 +160,7 @@ class Spawner:
         self.has_lost_keeper = False
         self._sessions = 0
         # The upper bits of all our marks. Another server on this machine has others.
-        self._base = 1 << 62 | secrets.randbits(14) << 48
+        self._base = 1 << 62 | (int.from_bytes(os.urandom(2), "big") & 0x3FFF) << 48
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         # What is called when the keeper has done what was sent before.
         self._echoes: deque[Callable[[], None]] = deque()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 if TYPE_CHECKING:
     from exec_server.sandbox.floor import PolicyFloor
 
 
-class UserAccount(NamedTuple):
+class UserAccount(msgspec.Struct, frozen=True):
     """A Unix user that programs run as."""
 
     name: str

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from types import ModuleType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from exec_server.protocol.method import Encoded, Method
 
@@ -17,7 +19,7 @@ R = TypeVar("R")
 Handler = Callable[[C, P], R | Encoded | Awaitable[R | Encoded]]
 
 
-class Route(NamedTuple):
+class Route(msgspec.Struct, frozen=True):
     """A method and the function that answers it."""
 
     method: Method[Any, Any]

@@ -12,9 +12,7 @@ would end if it was replaced.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -110,6 +108,8 @@ def _change(path: Path, change: Callable[[Grants], None]) -> None:
 
 
 def _parsed(path: Path, data: bytes) -> Grants:
+    import tomllib
+
     try:
         servers: Any = tomllib.loads(data.decode()).get("servers", {})
         return {
@@ -129,5 +129,7 @@ def _text(grants: Grants) -> str:
 
 
 def _quoted(text: str) -> str:
+    import json
+
     # A string of JSON is one of TOML, except for this character.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

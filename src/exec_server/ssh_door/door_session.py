@@ -22,6 +22,7 @@ from exec_server.client.arguments import as_signal
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.framed_input import (
     NO_HELPER_WORDS,
+    EndlessInputProcess,
     can_end_input,
     start_with_input,
 )
@@ -215,6 +216,8 @@ class DoorSession(SSHServerStreamSession[bytes]):
                 await asyncio.wait({tasks["out"], tasks["gone"]}, timeout=_FAREWELL)
             if tasks["out"].done():
                 tasks["out"].result()
+            if isinstance(process, EndlessInputProcess) and process.why_ended is not None:
+                stderr.write(f"exec-server: {process.why_ended}\n".encode())
             await self._tell_end(process)
 
     async def _feed(self, process: RemoteProcess, stdin: SSHReader[bytes]) -> None:

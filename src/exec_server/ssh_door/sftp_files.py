@@ -32,7 +32,9 @@ class SftpFile:
         # Blocks that were asked for, by their number, and the number that comes next.
         self._blocks: dict[int, asyncio.Task[Block]] = {}
         self._next = 0
-        # Bytes that are not sent yet, and where they belong.
+        # Bytes that are not sent yet, and where they belong. A client does not wait for the answer
+        # to one write before the next, and while one waits for its turn another must not add to it.
+        self._writing = asyncio.Lock()
         self._buffer = bytearray()
         self._buffer_at = 0
         self._writes: deque[asyncio.Task[None]] = deque()
@@ -46,6 +48,8 @@ class SftpFile:
         try:
             await self.flush()
         finally:
+            for task in self._blocks.values():
+                task.cancel()
             self._forget_blocks()
             handle, self._handle = self._handle, None
             if handle is not None:
@@ -80,8 +84,10 @@ class SftpFile:
         return part
 
     async def _read_ahead(self, number: int) -> Block:
-        for done in [each for each in self._blocks if each < number - 1]:
-            self._blocks.pop(done).cancel()
+        # A client may wait for an older block, which is then not here yet.
+        for old in [each for each in self._blocks if each < number - 1]:
+            if self._blocks[old].done():
+                _retrieved(self._blocks.pop(old))
         # Most files are shorter than a block.
         ahead = WINDOW if number else 1
         for each in range(number, number + ahead):
@@ -99,8 +105,8 @@ class SftpFile:
             return await self._files.read_block(await self._again(handle), offset, size)
 
     def _forget_blocks(self) -> None:
+        """Ask again for what is read next; those who wait for a block get it."""
         for task in self._blocks.values():
-            task.cancel()
             task.add_done_callback(_retrieved)
         self._blocks.clear()
         self._next = 0
@@ -112,6 +118,11 @@ class SftpFile:
         if self._appends:
             await self._files.append(self.path, data)
             return len(data)
+        async with self._writing:
+            await self._write(offset, data)
+        return len(data)
+
+    async def _write(self, offset: int, data: bytes) -> None:
         if self._blocks:
             self._forget_blocks()
         if self._buffer and offset != self._buffer_at + len(self._buffer):
@@ -121,14 +132,14 @@ class SftpFile:
         self._buffer += data
         while len(self._buffer) >= BLOCK_BYTES:
             await self._send()
-        return len(data)
 
     async def flush(self) -> None:
         """Wait until everything is written. Raises the first error of a write."""
-        while self._buffer:
-            await self._send()
-        while self._writes:
-            await self._settle_one()
+        async with self._writing:
+            while self._buffer:
+                await self._send()
+            while self._writes:
+                await self._settle_one()
 
     async def _send(self) -> None:
         """Begin to write a block; it waits for an older one if too many are under way."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, NewType, TypeVar
+from typing import Generic, NewType, TypeVar
+
+import msgspec
 
 from exec_server.errors import InvalidRequest, SessionAttached
 from exec_server.state.expiry import Expiry
@@ -17,7 +19,7 @@ def unknown_session(session_id: str) -> InvalidRequest:
     return InvalidRequest(f"unknown session id {session_id}")
 
 
-class Claim(NamedTuple):
+class Claim(msgspec.Struct, frozen=True):
     """Which client attaches: a random name of its own, and the number of its attempt."""
 
     client: str

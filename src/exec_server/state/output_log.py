@@ -6,6 +6,8 @@ from collections import deque
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from exec_server.protocol.process import Stream
 from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import CHUNK_COST, cost
@@ -17,7 +19,7 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-class Page(NamedTuple):
+class Page(msgspec.Struct, frozen=True):
     chunks: list[Chunk]
     next_seq: int
     # The number of bytes that the log has discarded, if some of them lay after the cursor; else

@@ -56,6 +56,11 @@ class Portal:
         started.set_result(None)
         await self._stopping.wait()
 
+    @property
+    def is_here(self) -> bool:
+        """True in the thread of the loop."""
+        return threading.current_thread() is self._thread
+
     # Work in the loop.
 
     def wait(self, awaitable: Awaitable[T]) -> T:
@@ -75,14 +80,14 @@ class Portal:
 
     def _cancel(self, job: _PortalJob[T]) -> bool:
         """Have *job* cancelled in the loop; False if it cannot be there."""
-        if threading.current_thread() is self._thread or not self._submit(job.cancel):
+        if self.is_here or not self._submit(job.cancel):
             job.drop()
             return False
         return True
 
     def run(self, function: Callable[[], T]) -> T:
         """Call *function* in the loop and return its result; here, if the loop has ended."""
-        if threading.current_thread() is self._thread:
+        if self.is_here:
             return function()
         outcome: Future[T] = Future()
 
@@ -95,7 +100,7 @@ class Portal:
         return outcome.result() if self._submit(call) else function()
 
     def _submit(self, callback: Callable[[], None]) -> bool:
-        if threading.current_thread() is self._thread:
+        if self.is_here:
             raise RuntimeError("a callback may not wait for what happens in its own thread")
         with self._lock:
             if self._is_closed:
@@ -117,7 +122,7 @@ class Portal:
             self._close_source(source)
 
     def _close_source(self, source: AsyncIterator[object]) -> None:
-        """Have *source* closed in the loop. Nobody waits for it.
+        """Have *source* closed in the loop, without a wait for it.
 
         The collector of garbage may end an iterator in any thread and at any moment: in the thread
         of the loop, or in that of another loop which does the same with an iterator from here.

@@ -67,7 +67,9 @@ def _bind_tcp(address: TcpAddress) -> BoundSocket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(socket.getaddrinfo(address.host, address.port, family, flags=_NUMERIC)[0][4])
+        # As text it would be encoded by IDNA, whose tables take a while to load.
+        host = address.host.encode()
+        sock.bind(socket.getaddrinfo(host, address.port, family, flags=_NUMERIC)[0][4])
         sock.listen(_BACKLOG)
     except OSError as exc:
         sock.close()

@@ -12,7 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from ipaddress import ip_address
-from typing import NamedTuple, cast
+from typing import cast
+
+import msgspec
 
 from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
@@ -46,7 +48,7 @@ _LOGGED_CHARS = 100
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-class RequestHead(NamedTuple):
+class RequestHead(msgspec.Struct, frozen=True):
     """The request line and headers of an HTTP request."""
 
     method: str
@@ -56,7 +58,7 @@ class RequestHead(NamedTuple):
     headers: dict[str, str]
 
 
-class HttpAnswer(NamedTuple):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """An answer that refuses the upgrade, or reports that the server is ready."""
 
     status: int
@@ -77,7 +79,7 @@ JudgePeer = Callable[[asyncio.BaseTransport], Verdict]
 Identify = Callable[[asyncio.BaseTransport, str | None], Identity | None]
 
 
-class HttpPage(NamedTuple):
+class HttpPage(msgspec.Struct, frozen=True):
     """A path that is answered besides the upgrade."""
 
     show: Callable[[], HttpAnswer]

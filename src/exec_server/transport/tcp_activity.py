@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import struct
 import sys
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 # Of Linux's `struct tcp_info`: the size of a segment and the number of segments that the peer has
 # not acknowledged (both 32 bits), then the bytes that it has acknowledged and the bytes that have
@@ -15,7 +17,7 @@ _INFO = struct.Struct("=16xI4xI92xQQ")
 _BACKLOG_BYTES = 64 * 1024
 
 
-class TcpActivity(NamedTuple):
+class TcpActivity(msgspec.Struct, frozen=True):
     """The bytes that have come, and those of a backlog that the peer has acknowledged."""
 
     arrived: int = 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from exec_server.errors import ConnectError, ConnectionRejected
 from exec_server.limits import Limits
@@ -149,7 +151,7 @@ class Upgrade(asyncio.Protocol, Generic[L]):
             self.opened.set_result(listener)
 
 
-class _UpgradeRefusal(NamedTuple):
+class _UpgradeRefusal(msgspec.Struct, frozen=True):
     """An HTTP answer that is not an upgrade."""
 
     status: int

@@ -36,6 +36,7 @@ from exec_server.client.process.bounded_output import BoundedOutput, with_gap
 from exec_server.client.process.framed_input import (
     HELPER_WORDS,
     NO_HELPER_WORDS,
+    EndlessInputProcess,
     FramedProcess,
     can_end_input,
     start_with_input,
@@ -182,6 +183,8 @@ async def _follow(
             await bridge.show(msgspec.json.encode(facts) + b"\n")
     if recording is not None:
         recording.close(process.returncode)
+    if isinstance(process, EndlessInputProcess) and process.why_ended is not None:
+        print_error(process.why_ended)
     if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
     if not is_json and not questions.has_allowed_network:

@@ -8,10 +8,12 @@ input is the pipe. So the command's number, output, signals and exit status are 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from exec_server.client.arguments import BytesLike
+from exec_server.client.process.python_helper import helper_words, start_helper
 from exec_server.client.process.remote_process import RemoteProcess
 
 if TYPE_CHECKING:
@@ -22,9 +24,10 @@ NO_HELPER_WORDS = (
     "the server cannot end the input of a command, and its machine has no python3 for a helper: "
     "a command that reads its input to the end does not end"
 )
-
-# Isolated: else a `select.py` in the directory of the command would run in place of Python's own.
-_INTERPRETER = ("python3", "-I", "-S", "-c")
+_ENDED_WORDS = (
+    "the command was ended: it wrote nothing for {seconds:g} seconds after the end of its input, "
+    "of which this server cannot tell it. Let it read a file, or give it no input"
+)
 
 # Python sets LC_CTYPE where the locale is "C"; the command gets the environment that it was given.
 # The process that copies is not a child of the command, which may wait for all of its children. It
@@ -77,13 +80,7 @@ class FramedProcess(RemoteProcess):
     """A process whose input goes through the helper, so that it can be ended."""
 
     def __init__(self, process: RemoteProcess) -> None:
-        super().__init__(
-            process._client,
-            process._tracked,
-            process._control,
-            write_bytes=process._write_bytes,
-            is_text=process._is_text,
-        )
+        super().__init__(*_parts(process), **_options(process))
         self._has_ended_input = False
 
     async def write(self, data: BytesLike | str) -> None:
@@ -98,9 +95,39 @@ class FramedProcess(RemoteProcess):
             await super().write(bytes(4))
 
 
+class EndlessInputProcess(RemoteProcess):
+    """A process whose input cannot be ended, and which must not wait for its end for ever."""
+
+    def __init__(self, process: RemoteProcess) -> None:
+        super().__init__(*_parts(process), **_options(process))
+        self._patience = process._client._session.limits.endless_input_seconds
+        # Why it was ended, if it was.
+        self.why_ended: str | None = None
+
+    async def close_stdin(self) -> None:
+        """Wait until the process closes; it is ended if it writes nothing for a while."""
+        seen = self.wake_seq
+        while not self._tracked.is_settled:
+            try:
+                async with asyncio.timeout(self._patience):
+                    seen = await self.wait_wake(seen)
+            except TimeoutError:
+                self.why_ended = _ENDED_WORDS.format(seconds=self._patience)
+                await self.terminate()
+                return
+
+
+def _parts(process: RemoteProcess) -> tuple[Any, ...]:
+    return process._client, process._tracked, process._control
+
+
+def _options(process: RemoteProcess) -> dict[str, Any]:
+    return {"write_bytes": process._write_bytes, "is_text": process._is_text}
+
+
 def with_helper(argv: Sequence[str]) -> list[str]:
     """The words that start the helper, which becomes *argv*."""
-    return [*_INTERPRETER, _PROGRAM, *argv]
+    return helper_words(_PROGRAM, argv)
 
 
 async def start_with_input(
@@ -108,14 +135,14 @@ async def start_with_input(
 ) -> RemoteProcess:
     """Start a command whose input can be ended on every server whose machine has python3.
 
-    The words are those of `Processes.start`. `can_end_input` tells if there was no such helper.
+    The words are those of `Processes.start`. Without such a helper it is an EndlessInputProcess.
     """
     if await client.offers("processCloseStdin"):
         return await client.start(argv, stdin=True, **words)
     try:
-        return FramedProcess(await client.start(with_helper(argv), stdin=True, **words))
-    except FileNotFoundError:
-        return await client.start(argv, stdin=True, **words)
+        return FramedProcess(await start_helper(client.start, _PROGRAM, argv, **words))
+    except (FileNotFoundError, PermissionError):
+        return EndlessInputProcess(await client.start(argv, stdin=True, **words))
 
 
 async def can_end_input(client: ExecServerClient, process: RemoteProcess) -> bool:

@@ -11,14 +11,6 @@ from msgspec import UNSET
 
 from exec_server.client.arguments import BytesLike, check_seconds
 from exec_server.client.client_session import ClientSession
-from exec_server.client.process.screen_data import (
-    Screen,
-    ScreenMatch,
-    drawn_cursor,
-    drawn_rows,
-    key_modes_of,
-    screen_of,
-)
 from exec_server.client.process.tracked_process import TrackedProcess
 from exec_server.errors import ScreenTimeout
 from exec_server.protocol.screen import (
@@ -31,10 +23,11 @@ from exec_server.protocol.screen import (
     WaitForParams,
     WaitForResult,
 )
-from exec_server.terminal.key_names import encode_keys
 
+# What a screen consists of is loaded when one is asked for: most commands look at none.
 if TYPE_CHECKING:
     from exec_server.client.process.processes import Processes
+    from exec_server.client.process.screen_data import Screen, ScreenMatch
 
 NOT_BACK = "it cannot show earlier screens"
 NO_SCREENS = "it keeps no models of terminals"
@@ -63,6 +56,8 @@ class ScreenCalls:
         at: int | None = None,
     ) -> Screen:
         """What the terminal of a process shows; see `RemoteProcess.screen`."""
+        from exec_server.client.process.screen_data import screen_of
+
         if at is not None:
             await self._session.require("processScreenAt", NOT_BACK)
             since = None
@@ -154,6 +149,8 @@ class ScreenMethods:
         *after*, which is by default that of the last `send_keys`. Nor does what is typed at a
         prompt, if the shell has integration. Raises ScreenTimeout after *timeout* seconds.
         """
+        from exec_server.client.process.screen_data import ScreenMatch
+
         conditions = _conditions(text, regex, gone, still, prompt=prompt, exit=exit)
         check_seconds(timeout, "timeout")
         params = WaitForParams(
@@ -175,6 +172,9 @@ class ScreenMethods:
 
         They are encoded for the modes that the program has set. The next `wait_for` begins here.
         """
+        from exec_server.client.process.screen_data import key_modes_of, screen_of
+        from exec_server.terminal.key_names import encode_keys
+
         for key in keys:
             if not isinstance(key, str):
                 raise TypeError(f"a key is a str, not {type(key).__name__}")
@@ -203,8 +203,9 @@ class ScreenMethods:
 
 
 def _picture(screen: Screen, suffix: str) -> bytes:
+    from exec_server.client.process.screen_data import drawn_cursor, drawn_rows
+
     rows, cursor = drawn_rows(screen), drawn_cursor(screen)
-    # They are imported when they are used.
     if suffix == ".png":
         from exec_server.terminal.png_picture import png_picture
 

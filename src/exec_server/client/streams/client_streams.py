@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from exec_server.client.connection_link import ConnectionLink
-from exec_server.client.streams.helper_streams import open_by_helper
+from exec_server.client.streams.helper_streams import HelperCarrier, open_by_helper
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.errors import ConnectionClosed, RpcError
 from exec_server.limits import Limits
@@ -55,6 +55,7 @@ class ClientStreams:
         self._link: ConnectionLink | None = None
         self._streams: dict[str, ByteStream] = {}
         self._listeners: dict[str, RemoteListener] = {}
+        self._carriers: set[HelperCarrier] = set()
         # The streams whose `stream/open` is not answered.
         self._opening: set[str] = set()
         # Where the server is with each stream, while a new connection is not in use yet.
@@ -78,7 +79,7 @@ class ClientStreams:
         command there carries the bytes.
         """
         if not await self.offered():
-            return await open_by_helper(self._session, place), None
+            return await self._open_by_helper(place), None
         stream = ByteStream(_new_id(), self, window=self._limits.stream_window)
         self._streams[stream.id] = stream
         self._opening.add(stream.id)
@@ -97,6 +98,13 @@ class ClientStreams:
         if result.address is None:
             return stream, None
         return stream, (result.address, result.port or 0)
+
+    async def _open_by_helper(self, place: StreamPlace) -> ByteStream:
+        carrier = await open_by_helper(self._session, place)
+        # Its tasks would be collected with a stream that its user holds no more.
+        self._carriers.add(carrier)
+        carrier.on_ended = self._carriers.discard
+        return carrier.near
 
     async def listen(self, place: StreamPlace, on_accepted: OnAccepted) -> RemoteListener:
         """Listen on *place* of the server's machine; *on_accepted* gets each stream."""

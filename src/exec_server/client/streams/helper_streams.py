@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from exec_server.client.client_session import ClientSession
     from exec_server.client.process.remote_process import RemoteProcess
 
+# How many seconds a helper has to start and to connect; for the connection it takes 10 at most.
+_HELPER_SECONDS = 60.0
+
 HELPER_WORDS = (
     "it has no streams, so each connection is carried by a helper command (python3) there"
 )
 
 # It says `ok` or the number of an error, then it moves bytes. A frame of no bytes ends the input.
+# It leaves by `_exit`: at a usual end Python may abort because of the thread that still runs.
 _PROGRAM = """
 import os, socket, sys, threading
 def fail(e):
@@ -51,34 +55,52 @@ def whole(n):
     return d
 def send():
     try:
-        while n := int.from_bytes(whole(4), "big"): s.sendall(whole(n))
+        while True:
+            n = int.from_bytes(whole(4), "big")
+            if not n: break
+            s.sendall(whole(n))
         s.shutdown(1)
     except OSError: pass
 threading.Thread(target=send, daemon=True).start()
 try:
-    while d := s.recv(65536):
+    while True:
+        d = s.recv(65536)
+        if not d: os._exit(0)
         while d: d = d[os.write(1, d):]
 except OSError: os._exit(1)
 """
 
 
-async def open_by_helper(session: ClientSession, place: StreamPlace) -> ByteStream:
+async def open_by_helper(session: ClientSession, place: StreamPlace) -> HelperCarrier:
     """A stream to *place* through a helper command. Raises OSError as the helper reports it."""
     from exec_server.client.process.processes import Processes
+    from exec_server.client.process.python_helper import start_helper
 
     words = [place.path or "", place.host or "", str(place.port or 0)]
     try:
-        process = await Processes(session).start(["python3", "-c", _PROGRAM, *words], stdin=True)
-    except FileNotFoundError:
+        process = await start_helper(Processes(session).start, _PROGRAM, words)
+    except (FileNotFoundError, PermissionError):
         raise MethodNotFound(
             "the server does not offer streams, and has no python3 for a helper command"
         ) from None
-    said = (await process.stdout.readline()).strip()
-    if said != b"ok":
-        await process.terminate()
-        number = int(said) if said.isdigit() else errno.EIO
-        raise OSError(number, f"cannot connect to {place}: {os.strerror(number)}")
-    return HelperCarrier(process, window=session.limits.stream_window).near
+    try:
+        async with asyncio.timeout(_HELPER_SECONDS):
+            said = (await process.stdout.readline()).strip()
+        if said != b"ok":
+            raise _refusal(said, place)
+    except TimeoutError:
+        process.abandon()
+        raise _refusal(b"%d" % errno.ETIMEDOUT, place) from None
+    except BaseException:
+        # It may still run, and no one else knows of it.
+        process.abandon()
+        raise
+    return HelperCarrier(process, window=session.limits.stream_window)
+
+
+def _refusal(said: bytes, place: StreamPlace) -> OSError:
+    number = int(said) if said.isdigit() else errno.EIO
+    return OSError(number, f"cannot connect to {place}: {os.strerror(number)}")
 
 
 class HelperCarrier:
@@ -97,6 +119,8 @@ class HelperCarrier:
         self._tasks = [loop.create_task(self._read()), loop.create_task(self._write())]
         near.on_over = far.on_over = self._stop
         self._ending: asyncio.Task[None] | None = None
+        # Called when the command has ended.
+        self.on_ended: Callable[[HelperCarrier], None] = lambda carrier: None
         self._far.use(self)
 
     async def _read(self) -> None:
@@ -138,8 +162,11 @@ class HelperCarrier:
     async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(ExecServerError, OSError):
-            await self._process.terminate()
+        try:
+            with contextlib.suppress(ExecServerError, OSError):
+                await self._process.terminate()
+        finally:
+            self.on_ended(self)
 
     # What the far end says.
 

@@ -7,26 +7,22 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from exec_server.client.streams.forwards import (
-    PortForward,
-    SocksForward,
-    open_forward,
-    open_reverse,
-)
-from exec_server.client.streams.remote_transport import RemoteTransport
 from exec_server.client.streams.stream_place import AnyPlace, StreamPlace
-from exec_server.client.streams.stream_server import RemoteServer
 from exec_server.streams.byte_stream import ByteStream
 
+# What carries streams is loaded with the first one: most commands use none.
 if TYPE_CHECKING:
     from exec_server.client.client_session import ClientSession
     from exec_server.client.streams.client_streams import ClientStreams
+    from exec_server.client.streams.forwards import PortForward
+    from exec_server.client.streams.remote_transport import RemoteTransport
+    from exec_server.client.streams.stream_server import RemoteServer
 
 # As in asyncio: how many bytes a line may have, and half of what a reader holds.
 _LIMIT = 64 * 1024
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-F = TypeVar("F", bound=PortForward)
+F = TypeVar("F", bound="PortForward")
 OnConnected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
 
 
@@ -100,6 +96,8 @@ class StreamCalls:
         return await self._listen(client_connected_cb, StreamPlace.unix(path), limit)
 
     async def _listen(self, callback: OnConnected, place: StreamPlace, limit: int) -> RemoteServer:
+        from exec_server.client.streams.stream_server import RemoteServer
+
         loop = asyncio.get_running_loop()
 
         def accepted(stream: ByteStream, peer: tuple[str, int] | None) -> None:
@@ -118,6 +116,8 @@ class StreamCalls:
         *on_error* is called with the reason if a connection cannot be made there. Close the result,
         or use it as a block.
         """
+        from exec_server.client.streams.forwards import open_forward
+
         return await open_forward(
             self._session.streams, StreamPlace.of(listen), StreamPlace.of(to), on_error
         )
@@ -126,6 +126,8 @@ class StreamCalls:
         self, listen: AnyPlace, to: AnyPlace, *, on_error: Callable[[str], None] | None = None
     ) -> RemoteServer:
         """Listen on the server's machine, and connect each connection with *to* on this machine."""
+        from exec_server.client.streams.forwards import open_reverse
+
         return await open_reverse(
             self._session.streams, StreamPlace.of(listen), StreamPlace.of(to), on_error
         )
@@ -137,6 +139,8 @@ class StreamCalls:
 
         Names are resolved on the server's machine.
         """
+        from exec_server.client.streams.forwards import SocksForward
+
         return await SocksForward.open(self._session.streams, StreamPlace.of(listen), on_error)
 
     def forward_with(self, make: Callable[[ClientStreams], F]) -> F:
@@ -149,4 +153,6 @@ class StreamCalls:
 
 
 def _transport(stream: ByteStream, peer: Any) -> RemoteTransport:
+    from exec_server.client.streams.remote_transport import RemoteTransport
+
     return RemoteTransport(stream, {"peername": peer})

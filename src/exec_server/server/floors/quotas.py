@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+import msgspec
 
 from exec_server.access.principal import Principal, Quotas
 from exec_server.errors import QuotaReached, RpcError
@@ -31,7 +33,7 @@ _LONGEST_REFUSAL_SECONDS = 5.0
 _SINGULAR = {"processes": "process", "connections": "connection", "sessions": "session"}
 
 
-class _WaitingStart(NamedTuple):
+class _WaitingStart(msgspec.Struct, frozen=True):
     begin: Begin
     terms: StartTerms
     answer: Answer

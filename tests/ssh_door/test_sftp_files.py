@@ -1,0 +1,42 @@
+"""Open files of the sftp subsystem, by themselves: clients ask without waiting for answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from exec_server.client.files.file_streams import BLOCK_BYTES
+from exec_server.client_urls import connect
+from exec_server.ssh_door.sftp_files import SftpFile
+from tests.requirements import requirement
+from tests.support.wire import PATIENCE
+
+SIZE = 9 * BLOCK_BYTES + 1000
+
+
+@requirement("ssh:sftp")
+async def test_many_reads_at_once_all_get_an_answer(server, tmp_path):
+    content = os.urandom(SIZE)
+    (tmp_path / "file").write_bytes(content)
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        file = SftpFile(client.fs, os.fsencode(tmp_path / "file"), "read")
+        await file.open()
+        starts = range(0, SIZE, BLOCK_BYTES // 2)
+        parts = await asyncio.gather(*(file.read(at, BLOCK_BYTES // 2) for at in starts))
+        assert b"".join(parts) == content
+        await file.close()
+
+
+@requirement("ssh:sftp")
+async def test_many_writes_at_once_in_any_order_are_all_done_in_their_places(server, tmp_path):
+    content = os.urandom(SIZE)
+    size = BLOCK_BYTES // 3
+    starts = list(range(0, SIZE, size))
+    # The second half comes first, so that the order breaks in the middle of a full window.
+    starts = [*starts[len(starts) // 2 :], *starts[: len(starts) // 2]]
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        file = SftpFile(client.fs, os.fsencode(tmp_path / "file"), "replace")
+        await file.open()
+        await asyncio.gather(*(file.write(at, content[at : at + size]) for at in starts))
+        await file.close()
+    assert (tmp_path / "file").read_bytes() == content
