@@ -6,11 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
-.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
-.PHONY: help web-test limits-vm run test interop conformance-table check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check traffic proto reference system lock clean
-.PHONY: help slow-transfer start-bench layers growth two-servers cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
-.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
+.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system slow-transfer
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
