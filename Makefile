@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
+.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system slow-transfer
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -57,6 +57,9 @@ bench: .venv/.stamp reference ## measure, beside the reference if it is availabl
 
 transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync; ARGS go to bench/transfer.py
 	$(BIN)/python bench/transfer.py $(ARGS)
+
+slow-transfer: .venv/.stamp ## copy a file over a link of 50 ms and 100 Mbit/s; needs root; ARGS go to bench/slow_transfer.py
+	$(BIN)/python bench/slow_transfer.py $(ARGS)
 
 ports: .venv/.stamp ## measure `exec-server port -L` beside `ssh -L`; ARGS go to bench/ports.py
 	$(BIN)/python bench/ports.py $(ARGS)

@@ -4,7 +4,8 @@
 
 All of them talk to a server of their own on the loopback: ours, and an sshd with throwaway keys.
 What is not installed is named and left out. The ssh ones encrypt, and ours over ws:// does not; it
-is meant for the loopback, a Unix socket, or a tunnel that does.
+is meant for the loopback, a Unix socket, or a tunnel that does. rsync's own protocol does not
+encrypt either.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def main(words: list[str]) -> int:
             for direction, is_upload in (("up", True), ("down", False))
         ]
         with contextlib.ExitStack() as stack:
-            contestants = [*_ours(stack), *_others(stack, folder)]
+            contestants = [*_ours(stack), *_others(stack, folder), *_rsync_daemon(stack, folder)]
+            if options.only:
+                contestants = [each for each in contestants if each.name in options.only]
             times = _race(contestants, tasks, folder, options.rounds)
     print(_table(contestants, tasks, times))
     return 0
@@ -100,6 +103,7 @@ def _options(words: list[str]) -> argparse.Namespace:
     add("--files", type=int, default=10_000, help="how many small files [default: 10000]")
     add("--size", type=int, default=1024, help="MiB of the large file [default: 1024]")
     add("--rounds", type=int, default=3, help="how often everything is done [default: 3]")
+    add("--only", action="append", metavar="NAME", help="those alone, the first as the measure")
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     add("--folder", default=memory, help="where to work; memory tells more than a disk")
     return parser.parse_args(words)
@@ -167,6 +171,32 @@ def _others(stack: contextlib.ExitStack, folder: Path) -> list[Contestant]:
     return [contestant for name, contestant in found.items() if programs[name] is not None]
 
 
+def _rsync_daemon(stack: contextlib.ExitStack, folder: Path) -> list[Contestant]:
+    if shutil.which("rsync") is None:
+        return []
+    port = _free_port()
+    config = folder / "rsyncd.conf"
+    owner = "uid = root\ngid = root\n" if os.geteuid() == 0 else ""
+    config.write_text(f"use chroot = no\n{owner}[all]\npath = {folder}\nread only = no\n")
+    serve = ["rsync", "--daemon", "--no-detach", f"--config={config}", "--address=127.0.0.1"]
+    serve += [f"--port={port}", f"--log-file={folder}/rsyncd.log"]
+    stack.enter_context(running(serve))
+    wait_for(port)
+    there = f"rsync://127.0.0.1:{port}/all"
+    return [
+        Contestant(
+            "rsync's protocol",
+            lambda source, target: ["rsync", "-a", _inside(source), f"{there}/{target.name}"],
+            lambda source, target: [
+                "rsync",
+                "-a",
+                f"{there}/{source.name}" + ("/" if source.is_dir() else ""),
+                str(target),
+            ],
+        )
+    ]
+
+
 def _inside(path: Path) -> str:
     return f"{path}/" if path.is_dir() else str(path)
 
@@ -179,8 +209,7 @@ def start_sshd(stack: contextlib.ExitStack, sshd: str, folder: Path) -> str:
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name], check=True
         )
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = _free_port()
     for name, text in (("sshd_config", _SSHD_CONFIG), ("ssh_config", _SSH_CONFIG)):
         (keys / name).write_text(text.format(port=port, folder=keys))
     if os.geteuid() == 0:
@@ -189,6 +218,12 @@ def start_sshd(stack: contextlib.ExitStack, sshd: str, folder: Path) -> str:
     stack.enter_context(running([sshd, "-D", "-f", str(keys / "sshd_config")]))
     wait_for(port)
     return str(keys / "ssh_config")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
 
 
 @contextlib.contextmanager
