@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop conformance-table check format start-bench layers two-servers growth idle bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
+.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -36,6 +36,9 @@ format: .venv/.stamp ## rewrite the code as `check` wants it
 
 start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to bench/start.py
 	$(BIN)/python bench/start.py $(ARGS)
+
+recordings-bench: .venv/.stamp ## measure what recordings of terminals cost a server; ARGS go to bench/recordings.py
+	$(BIN)/python bench/recordings.py $(ARGS)
 
 layers: .venv/.stamp ## measure where the time of a small call goes, beside floors; ARGS go to bench/layers.py
 	$(BIN)/python bench/layers.py $(ARGS)

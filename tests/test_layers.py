@@ -34,7 +34,8 @@ RULES = {
     "state": "protocol errors limits",
     "relay": "errors limits",
     "terminal": "",
-    "recording": "errors terminal",
+    "own_interpreter": "",
+    "recording": "errors own_interpreter terminal",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
     "audit": "errors printable",
@@ -46,13 +47,13 @@ RULES = {
     # The operating system: children, files, addresses.
     "sandbox": "protocol errors",
     "process": "audit.masking timers memory printable sandbox state protocol errors limits",
-    "files": "memory discovery sandbox state protocol errors limits",
+    "files": "own_interpreter memory discovery sandbox state protocol errors limits",
     "outbound": "printable protocol errors limits",
     "host": "protocol",
     # The conformance kit must not depend on what it checks.
     "conformance": "",
     "schema": "protocol version errors limits",
-    "screens": "terminal process protocol errors",
+    "screens": "own_interpreter terminal process protocol errors",
     "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
@@ -135,6 +136,7 @@ STANDALONE = {
     "sandbox.supervisor.notifications",
     "sandbox.supervisor.record_channel",
     "sandbox.supervisor.record_file",
+    "sandbox.supervisor.shortcuts",
     "sandbox.supervisor.supervised_start",
     "sandbox.supervisor.supervisor",
     "sandbox.wall_watch",

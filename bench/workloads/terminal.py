@@ -69,30 +69,34 @@ def echo_flooded(server: Server, scale: Scale) -> Figures:
 @workload()
 def echo_beside_flood(server: Server, scale: Scale) -> Figures:
     """The same while another client's process prints without end."""
-    return _echo_beside(server, scale, "output")
+    figures, rate = _echo_beside(server, scale, "output")
+    # The frames carry base64.
+    return figures | {"flood": rate * 0.75}
 
 
 @workload()
 def echo_beside_read(server: Server, scale: Scale) -> Figures:
     """The same while another client reads a large file again and again."""
     path = noise(scale.scratch, scale.bytes(512 * MIB))
-    return _echo_beside(server, scale, "read", str(path))
+    return _echo_beside(server, scale, "read", str(path))[0]
 
 
 @workload()
 def echo_beside_walk(server: Server, scale: Scale) -> Figures:
     """The same while another client walks through a large tree again and again."""
     path = crowded(scale.scratch, scale.count(50_000, least=10_000), in_each=100)
-    return _echo_beside(server, scale, "walk", str(path))
+    return _echo_beside(server, scale, "walk", str(path))[0]
 
 
-def _echo_beside(server: Server, scale: Scale, *flood: str) -> Figures:
+def _echo_beside(server: Server, scale: Scale, *flood: str) -> tuple[Figures, float]:
+    """How soon keys come back, and the bytes a second that the flood has got meanwhile."""
     client = server.connect()
     process = typewriter(client)
-    with _flooding(server, *flood):
+    with _flooding(server, *flood) as rates:
         typed = type_keys(client, process, scale.count(1000), within=scale.seconds(2))
     _leave(client, process)
-    return {"p50": percentile(typed.times, 0.5), "p99": percentile(typed.times, 0.99)}
+    figures = {"p50": percentile(typed.times, 0.5), "p99": percentile(typed.times, 0.99)}
+    return figures, rates[0]
 
 
 class Typed(NamedTuple):
@@ -168,19 +172,26 @@ def _leave(client: Client, *processes: str) -> None:
 
 
 @contextmanager
-def _flooding(server: Server, *kind: str) -> Iterator[None]:
-    """Another client, in a process of its own, that keeps the server busy."""
+def _flooding(server: Server, *kind: str) -> Iterator[list[float]]:
+    """Another client, in a process of its own, that keeps the server busy.
+
+    Afterwards the list has the bytes a second that the other client has got.
+    """
+    rates: list[float] = []
     argv = [sys.executable, "-m", "bench.flood", str(server.port), *kind]
-    flood = subprocess.Popen(argv, cwd=_ROOT, stderr=subprocess.DEVNULL)
+    flood = subprocess.Popen(
+        argv, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert flood.stdout is not None
     try:
-        time.sleep(1.0)
-        if flood.poll() is not None:
+        if not flood.stdout.readline():
             raise CallFailed("the client that was to flood the server has ended")
-        yield
+        yield rates
     finally:
         flood.terminate()
         try:
-            flood.wait(10)
+            text, _ = flood.communicate(timeout=10)
         except subprocess.TimeoutExpired:
             flood.kill()
-            flood.wait()
+            text, _ = flood.communicate()
+        rates.append(float(text or "nan"))

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from exec_server import connect
+from exec_server import connect, own_interpreter
 from exec_server.access.principal import SandboxFloor
 from exec_server.errors import FloorRefused
 from exec_server.files.confined import interpreter
@@ -61,15 +61,16 @@ def helper_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     asked = [found.python, "-I", "-S", "-c", "import sys; print(sys.base_prefix, *sys.path)"]
     text = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     prefix, *paths = text.split()
-    monkeypatch.setattr(interpreter, "_path", lambda: [*found.path.split(":"), *paths])
+    for module in (own_interpreter, interpreter):
+        monkeypatch.setattr(module, "import_path", lambda: [*found.path.split(":"), *paths])
     monkeypatch.setattr(sys, "executable", found.python)
     monkeypatch.setattr(sys, "base_prefix", prefix)
     monkeypatch.setattr(sys, "base_exec_prefix", prefix)
-    for cached in (interpreter._interpreter, interpreter._needed_reads):
+    for cached in (own_interpreter.command_of, interpreter._needed_reads):
         cached.cache_clear()
     yield
     monkeypatch.undo()
-    for cached in (interpreter._interpreter, interpreter._needed_reads):
+    for cached in (own_interpreter.command_of, interpreter._needed_reads):
         cached.cache_clear()
 
 

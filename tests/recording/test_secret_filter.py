@@ -82,3 +82,49 @@ def test_short_values_are_no_secrets_and_lines_of_long_ones_are():
 def test_the_beginning_of_a_secret_at_the_end_is_not_left():
     assert filtered([f"x {SECRET[:9]}"], SECRET) == "x *********"
     assert filtered(["x hu"], SECRET) == "x hu"
+
+
+@requirement("recording:secrets")
+def test_secrets_in_long_output_in_chunks_of_any_size():
+    choose = random.Random(11)
+    fillers = [
+        "some words here\r\n" * 40,
+        "\x1b[01;34mfolder\x1b[0m  " * 90,
+        "\x1b]0;a\nb\x07",
+        "e",
+    ]
+    betweens = ["", "\r\n", " \r", "\x1b[31m", " \x1b[K\r", "\x1b(B"]
+    for _ in range(30):
+        shown, wanted = "", ""
+        for _ in range(12):
+            filler, between = choose.choice(fillers), choose.choice(betweens)
+            at = choose.randrange(1, len(SECRET))
+            blank = between.startswith(" \x1b")
+            shown += filler + SECRET[:at] + between + SECRET[at:]
+            # A blank that stays visible means that this is no secret.
+            hidden = SECRET if blank else "*" * len(SECRET)
+            wanted += filler + hidden[:at] + between + hidden[at:]
+        cuts = sorted(choose.randrange(len(shown)) for _ in range(choose.randrange(20)))
+        chunks = [shown[a:b] for a, b in zip([0, *cuts], [*cuts, len(shown)], strict=True)]
+        assert filtered(chunks, SECRET, "another secret") == wanted
+
+
+@requirement("recording:secrets")
+def test_what_is_held_back_has_a_limit():
+    one = SecretFilter([SECRET])
+    # Nothing visible follows the beginning of a secret, for as long as the program likes.
+    written = one.feed(SECRET[:9])
+    for _ in range(100):
+        written += one.feed("\x1b[31m" * 400)
+    assert len(written) >= 100_000 and len(one.held[0]) <= 64 * 1024
+    assert written.startswith("*" * 9 + "\x1b[31m")
+
+
+@requirement("recording:secrets")
+def test_another_filter_takes_over_at_any_moment():
+    text = f"a {SECRET[:5]}\x1b[31m{SECRET[5:]} b {TOKEN} c {SECRET}{SECRET}"
+    for at in range(len(text)):
+        first, second = SecretFilter([SECRET]), SecretFilter([SECRET])
+        before = first.feed(text[:at])
+        second.take_over(*first.held)
+        assert before + second.feed(text[at:]) + second.rest() == filtered([text], SECRET)

@@ -7,7 +7,9 @@ import re
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from exec_server.recording import text_index
@@ -97,6 +99,57 @@ def test_the_index_is_made_once_and_again_when_the_recording_has_grown(tmp_path)
     beside.write_bytes(b"broken")
     assert found(path, "second")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.cast", "a.cast.index"]
+
+
+def _plant(path: Path, **changes: Any) -> None:
+    """Put an index beside *path* whose description was changed; a sparse end makes it large."""
+    with open_index(path) as index:
+        parts = index.parts
+    beside = path.with_name(path.name + ".index")
+    data = beside.read_bytes()
+    length = int.from_bytes(data[-8:], "little")
+    body = data[: len(data) - 8 - length]
+    encoded = msgspec.msgpack.encode(msgspec.structs.replace(parts, **changes))
+    with beside.open("wb") as file:
+        file.write(body)
+        file.truncate(64 << 20)
+        file.seek(64 << 20)
+        file.write(encoded + len(encoded).to_bytes(8, "little"))
+
+
+@requirement("recording:index")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"keyframes": [text_index.Keyframe(0.0, 100, 80, 24, 1000, 1 << 40)]},
+        {"keyframes": [text_index.Keyframe(0.0, 100, 80, 24, 1000, 32 << 20)]},
+        {"keyframes": [text_index.Keyframe(0.0, 100, 80, 24, -5, 10)]},
+        {"keyframes": [text_index.Keyframe(0.0, 1 << 40, 80, 24, 1000, 10)]},
+        {"keyframes": [text_index.Keyframe(0.0, 100, 0, -3, 1000, 10)]},
+        {"lines": 1 << 60},
+        {"lines": -1},
+        {"text_bytes": 1 << 50},
+        {"text_bytes": -1},
+    ],
+    ids=str,
+)
+def test_an_index_that_was_planted_is_made_again(changes, tmp_path):
+    path = write_cast(tmp_path / "a.cast", [b"first\r\n", b"second\r\n"])
+    _plant(path, **changes)
+    assert text_index.made_index(path) is None
+    assert found(path, "second")
+    with open_index(path) as index, Playback(path, index) as playback:
+        playback.seek(0.5)
+        assert "first" in str(state(playback.engine))
+    assert path.with_name("a.cast.index").stat().st_size < 10_000
+
+
+@requirement("recording:index")
+def test_fewer_lines_than_an_index_says_are_no_endless_list(tmp_path):
+    path = write_cast(tmp_path / "a.cast", ["é first\r\n".encode()])
+    _plant(path, lines=1000, keyframes=[])
+    with open_index(path) as index:
+        assert [seen.text for seen in index.lines()] == ["é first"]
 
 
 # Jumps.

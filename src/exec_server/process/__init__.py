@@ -5,6 +5,7 @@
     process_answers.py   the results of process/start, process/read and process/list
     child.py             one process: its state, its output, its exit, and the events of both
     pump.py              a descriptor that is read when the client can take more
+    echo_first.py        lets the answer to small input go before the bulk output of others
     stdin.py             the queue in front of a child's input
     start_terms.py PURE  what the operator decides about a start
     shell_integration.py  makes bash, zsh and fish mark prompts and commands

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from exec_server.errors import ControlLost
 from exec_server.limits import MIB, Limits
 from exec_server.memory import keep_freed_memory
+from exec_server.process.echo_first import SMALL_INPUT, EchoFirst
 from exec_server.process.end_report import Ending, Order, end_report, usage_of
 from exec_server.process.limiting.output_limit import OutputLimit
-from exec_server.process.pump import OutputGate, Pump
+from exec_server.process.pump import SMALL_READ, OutputGate, Pump
 from exec_server.process.spawn import Facts, Granted, ProgramStarter, Spawned
 from exec_server.process.start_terms import NO_TERMS
 from exec_server.process.stdin import Stdin
@@ -193,6 +194,7 @@ class Child:
         on_closed: Callable[[Child], None],
         windows: WindowBudget,
         retention: RetentionBudget | None = None,
+        echo_first: EchoFirst | None = None,
     ) -> None:
         self.process_id = params.process_id
         self.argv = params.argv
@@ -266,6 +268,10 @@ class Child:
         self._exit_status: int | None = None
         self._is_reaped = False
         self._is_bulk = False
+        # Lets its answers to small input go before the bulk output of others.
+        self._echo_first = echo_first or EchoFirst()
+        # False if small input did not lead to output soon, or if its last output was large.
+        self.answers_soon = True
         self._late_output: asyncio.TimerHandle | None = None
         # The reason why the command must not run, once there is one; and why it was killed.
         self._refusal: str | None = None
@@ -349,6 +355,7 @@ class Child:
             loop=loop,
             gate=self._outlet.gate,
             window=self._window_gate,
+            bulk_gate=self._echo_first.gate,
             chunk_bytes=self._limits.chunk_bytes,
             is_terminal=self.is_tty,
             on_data=partial(on_output, stream, process.output_middle(stream)),
@@ -401,6 +408,11 @@ class Child:
                 # The client must not miss an event. It can resume, and read it from the log.
                 logger.warning("no memory for an event; the client has to resume its session")
                 self._outlet.interrupt()
+        self.answers_soon = len(data) < SMALL_READ
+        if not self.answers_soon:
+            self._echo_first.bytes_due -= len(data)
+        if self._echo_first.typist is self:
+            self._echo_first.typist = None
         if not self._is_bulk and self.log.total_bytes > self._limits.retained_bytes:
             self._is_bulk = True
             for pump in self._pumps:
@@ -602,6 +614,8 @@ class Child:
     def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
         """Queue *data* for stdin; a future if that has to wait. A durable process needs the id."""
         assert self.stdin is not None
+        if self.answers_soon and len(data) <= SMALL_INPUT:
+            self._echo_first.typed(self)
         return self.stdin.write(data)
 
     def signal(self, signum: int, by: EndedBy | None = None) -> None:

@@ -17,6 +17,7 @@ from exec_server.errors import InternalError, InvalidParams, InvalidRequest
 from exec_server.limits import Limits
 from exec_server.memory import give_back_memory
 from exec_server.process.child import Child, Outlet
+from exec_server.process.echo_first import EchoFirst
 from exec_server.process.process_answers import (
     has_news,
     process_info,
@@ -73,6 +74,7 @@ class ProcessTable:
         server_env: Mapping[str, str],
         windows: WindowBudget,
         retention: RetentionBudget | None = None,
+        echo_first: EchoFirst | None = None,
         open_network: OpenNetwork | None = None,
         open_bridge: OpenBridge | None = None,
         durable: SessionJobs | None = None,
@@ -83,6 +85,7 @@ class ProcessTable:
         self._limits = limits
         self._windows = windows
         self._retention = retention
+        self._echo_first = echo_first
         self._launcher = ProcessLauncher(
             spawner=self._spawner,
             limits=limits,
@@ -145,6 +148,7 @@ class ProcessTable:
             on_closed=self._retain_closed,
             windows=self._windows,
             retention=self._retention,
+            echo_first=self._echo_first,
         )
 
     def _new_durable_child(self, params: process.StartParams) -> Child:

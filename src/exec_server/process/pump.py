@@ -57,6 +57,7 @@ class Pump:
     """Reads *fd*, which it owns, until the end of file."""
 
     __slots__ = (
+        "_bulk_gate",
         "_chunk_bytes",
         "_fd",
         "_gate",
@@ -68,6 +69,7 @@ class Pump:
         "_on_data",
         "_on_end",
         "_window",
+        "_yields",
     )
 
     def __init__(
@@ -77,6 +79,7 @@ class Pump:
         loop: asyncio.AbstractEventLoop,
         gate: OutputGate,
         window: OutputGate = ALWAYS_OPEN,
+        bulk_gate: OutputGate = ALWAYS_OPEN,
         chunk_bytes: int,
         is_terminal: bool,
         on_data: OnData,
@@ -88,6 +91,9 @@ class Pump:
         self._gate = gate
         # This gate is closed while the window of this process is full.
         self._window = window
+        # This one is closed while other processes come first, if there was much to read at last.
+        self._bulk_gate = bulk_gate
+        self._yields = False
         self._is_terminal = is_terminal
         self._on_data = on_data
         self._on_end = on_end
@@ -147,7 +153,12 @@ class Pump:
             self._pause()
             self._window.park(self)
             return
+        if self._yields and not self._bulk_gate.is_open:
+            self._pause()
+            self._bulk_gate.park(self)
+            return
         size = self._read_once()
+        self._yields = size >= SMALL_READ
         if self._is_bulk and 0 < size < SMALL_READ:
             self._maybe_rest()
 

@@ -25,6 +25,12 @@ _recent_path = lru_cache(maxsize=1024)(PathUri)
 
 def decode_hook(kind: type, value: Any) -> Any:
     """*value* from JSON as our type *kind*. A long base64 text comes as its decoded bytes."""
+    if kind is Blob and type(value) is str:
+        # The usual input of a process.
+        try:
+            return Blob(decode_base64(value))
+        except Base64Error as exc:
+            raise msgspec.ValidationError(str(exc)) from exc
     if kind is PathUri and type(value) is str:
         return _recent_path(value) if len(value) < _REMEMBERED_CHARS else PathUri(value)
     if kind is Blob or kind is LazyBlob:
@@ -33,7 +39,7 @@ def decode_hook(kind: type, value: Any) -> Any:
         if type(value) is LongBase64:
             return Blob(value.decode()) if kind is Blob else LazyBlob(value)
         if type(value) is str:
-            return _blob(value) if kind is Blob else LazyBlob(value)
+            return LazyBlob(value)
     if kind is SandboxContext:
         return decoded(value)
     if kind is OldSandbox:
@@ -41,13 +47,6 @@ def decode_hook(kind: type, value: Any) -> Any:
     if kind not in (PathUri, Blob, LazyBlob):
         raise NotImplementedError(f"no such shape: {kind}")
     raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
-
-
-def _blob(text: str) -> Blob:
-    try:
-        return Blob(decode_base64(text))
-    except Base64Error as exc:
-        raise msgspec.ValidationError(str(exc)) from exc
 
 
 def encode_hook(value: Any) -> Any:

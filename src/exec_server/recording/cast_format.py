@@ -64,6 +64,18 @@ class CastHeader(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(facts) + b"\n"
 
 
+class WriterState(msgspec.Struct, frozen=True, array_like=True):
+    """How far a recording is. What is held back of the output is in no file."""
+
+    path: str
+    version: Version
+    size: int
+    written: float
+    undecoded: bytes
+    held: str
+    stars: list[int]
+
+
 class CastEvent(NamedTuple):
     """Something that happened *time* seconds after the start."""
 

@@ -13,7 +13,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from exec_server.recording.cast_format import EXIT, MARK, OUTPUT, RESIZE, CastHeader
+from exec_server.recording.cast_format import (
+    EXIT,
+    MARK,
+    OUTPUT,
+    RESIZE,
+    CastHeader,
+    Version,
+    WriterState,
+)
 from exec_server.recording.secret_filter import SecretFilter
 
 PAGE = 4096
@@ -39,22 +47,52 @@ class CastWriter:
         secrets: Iterable[str] = (),
     ) -> None:
         """Raises OSError, also if the file exists."""
-        self.path = os.fspath(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._begin(os.fspath(path), flags, header.version, secrets)
+        try:
+            line = bytearray(self._clean(header).encode())
+            self._fill(line)
+            self._append(line)
+        except BaseException:
+            self._release()
+            raise
+
+    @classmethod
+    def resumed(cls, state: WriterState, *, secrets: Iterable[str] = ()) -> CastWriter:
+        """Go on with a recording at *state*; what was written after it is cut. Raises OSError."""
+        writer = cls.__new__(cls)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        writer._begin(state.path, flags, state.version, secrets)
+        try:
+            if os.fstat(writer._fd).st_size < state.size:
+                raise OSError(errno.EIO, "the recording was cut by another program", state.path)
+            os.ftruncate(writer._fd, state.size)
+        except BaseException:
+            writer._release()
+            raise
+        writer.size, writer._written = state.size, state.written
+        writer._decoder.setstate((state.undecoded, 0))
+        writer._filter.take_over(state.held, state.stars)
+        return writer
+
+    def _begin(self, path: str, flags: int, version: Version, secrets: Iterable[str]) -> None:
+        self.path = path
         self.size = 0
-        self._version = header.version
+        self._version = version
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._filter = SecretFilter(secrets)
         # The time that readers have after the last line: the sum of what was written.
         self._written = 0.0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(self.path, flags, 0o600)
-        try:
-            line = bytearray(self._clean(header).encode())
-            self._fill(line)
-            self._append(bytes(line))
-        except BaseException:
-            self._release()
-            raise
+        self._fd = os.open(path, flags, 0o600)
+
+    @property
+    def state(self) -> WriterState:
+        """How far the recording is, for `resumed`."""
+        undecoded, _ = self._decoder.getstate()
+        held, stars = self._filter.held
+        return WriterState(
+            self.path, self._version, self.size, self._written, undecoded, held, stars
+        )
 
     def _clean(self, header: CastHeader) -> CastHeader:
         return msgspec.structs.replace(
@@ -77,7 +115,7 @@ class CastWriter:
     def is_closed(self) -> bool:
         return self._fd < 0
 
-    def output(self, time: float, data: bytes) -> None:
+    def output(self, time: float, data: bytes | memoryview) -> None:
         """The program has printed *data*, which may end inside a character."""
         if text := self._filter.feed(self._decoder.decode(data)):
             self._event(time, OUTPUT, text)
@@ -115,21 +153,22 @@ class CastWriter:
     # Lines.
 
     def _event(self, time: float, code: str, text: str) -> None:
-        # A lone surrogate, which a name or a title may have, is not valid in UTF-8.
-        clean = text.encode("utf-8", "replace").decode()
-        encoded = msgspec.json.encode(clean)[1:-1]
+        encoded = _encode(text)
         lines = bytearray()
-        start = 0
-        while start < len(encoded) or not lines:
+        # The quotes around the text are left out.
+        start, end = 1, len(encoded) - 1
+        while start < end or not lines:
             head = b'[%s,"%s","' % (self._time(time), code.encode())
             room = PAGE - (self.size + len(lines)) % PAGE - len(head) - len(_END)
-            part = encoded[start : start + _cut(encoded[start : start + room + 1], room)]
-            start += len(part)
-            lines += head + part + _END
+            stop = end if end - start <= room else _cut(encoded, start, start + room)
+            lines += head
+            lines += encoded[start:stop]
+            lines += _END
+            start = stop
             self._fill(lines)
             if code != OUTPUT:
                 break
-        self._append(bytes(lines))
+        self._append(lines)
 
     def _time(self, time: float) -> bytes:
         """The time of the next line; rounding errors do not add up."""
@@ -146,7 +185,7 @@ class CastWriter:
         if room < _LEAST_ROOM:
             lines[-1:] = b" " * room + b"\n"
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes | bytearray) -> None:
         if self.is_closed:
             return
         written = os.write(self._fd, data)
@@ -158,21 +197,27 @@ class CastWriter:
         self.size += len(data)
 
 
-def _cut(encoded: bytes, room: int) -> int:
-    """Where JSON text can be cut, at most *room* bytes: not in an escape, not in a character."""
-    if len(encoded) <= room:
-        return len(encoded)
-    cut = room
-    while cut and encoded[cut] & 0xC0 == 0x80:
+def _encode(text: str) -> bytes:
+    try:
+        return msgspec.json.encode(text)
+    except UnicodeEncodeError:
+        # A lone surrogate, which a name or a title may have, is not valid in UTF-8.
+        return msgspec.json.encode(text.encode("utf-8", "replace").decode())
+
+
+def _cut(encoded: bytes, start: int, most: int) -> int:
+    """Where JSON text can be cut, from *start* to at most *most*: not in an escape or character."""
+    cut = most
+    while cut > start and encoded[cut] & 0xC0 == 0x80:
         cut -= 1
     # A sequence such as \u001b has six bytes. An escaped backslash is a pair, so pairs are counted.
-    start = encoded.rfind(b"\\", max(0, cut - 5), cut)
-    if start >= 0:
-        first = start
-        while first and encoded[first - 1] == 0x5C:
+    last = encoded.rfind(b"\\", max(start, cut - 5), cut)
+    if last >= 0:
+        first = last
+        while first > start and encoded[first - 1] == 0x5C:
             first -= 1
-        is_escape = (start - first) % 2 == 0
-        length = 6 if encoded[start + 1 : start + 2] == b"u" else 2
-        if is_escape and start + length > cut:
-            cut = start
+        is_escape = (last - first) % 2 == 0
+        length = 6 if encoded[last + 1 : last + 2] == b"u" else 2
+        if is_escape and last + length > cut:
+            cut = last
     return cut

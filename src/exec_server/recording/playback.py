@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from exec_server.recording.cast_format import MARK, CastEvent
 from exec_server.recording.cast_reader import CastPlace, CastReader
@@ -69,8 +69,11 @@ class Playback:
         self._next = next(self._events, None)
         return event
 
-    def seek(self, time: float) -> None:
-        """Show the screen as it was *time* seconds after the start."""
+    def seek(self, time: float, check: Callable[[], None] = lambda: None) -> None:
+        """Show the screen as it was *time* seconds after the start.
+
+        What *check* raises, which is called for each event, ends it.
+        """
         found = self._index and self._index.keyframe(time)
         if found and (time < self.time or found[0].time > self.time):
             frame, dump = found
@@ -79,6 +82,7 @@ class Playback:
             header = self.reader.header
             self._go_to(header.columns, header.rows, b"", self.reader.start)
         while self._next is not None and self._next.time <= time:
+            check()
             self.step()
 
     def marks(self) -> list[CastEvent]:

@@ -1,34 +1,45 @@
-"""Records the terminals of a server, in a thread of its own.
+"""Records the terminals of a server, by a process of its own that writes the files.
 
-The server's loop only puts what happens into a queue. What does not fit any more is left out, and a
-mark in the recording says so: a recording never makes a process wait.
+The server's loop only puts what happens into a queue, and a thread passes it on in batches. They
+share an interpreter, so the thread does as little as it can. What does not fit into the queue is
+left out, and a mark in the recording says so: a recording never makes a process wait.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from itertools import count
 
 from exec_server.recording.cast_format import CastHeader
-from exec_server.recording.cast_writer import CastWriter
+from exec_server.recording.event_batch import EventBatch
 from exec_server.recording.recording_files import RecordingFiles
+from exec_server.recording.writer_link import WriterLink
+from exec_server.recording.writer_messages import Begin, End, Event, Mark, Resized, Terms
 
 logger = logging.getLogger(__name__)
 
 # So much output may wait for the disk, of all terminals together.
 QUEUE_BYTES = 16 << 20
-# Output in bytes after which the quota is looked at again.
-_BETWEEN_CHECKS = 1 << 20
+# What an event takes in the queue at least.
+_LEAST_SIZE = 64
+# Output that comes so soon after other output is sent with it.
+_GATHER_SECONDS = 0.01
 # How many seconds the end of the server waits for the disk.
-_LAST_WRITES = 5.0
+_LAST_WRITES = 15.0
 
 Work = Callable[[], None]
+# Output, with the number of its terminal and its time.
+_Printed = tuple[int, float, bytes]
+_Item = _Printed | Event | Work | None
+
+
+def _nothing() -> None:
+    """The queue is empty: there is nothing to do."""
 
 
 class TerminalRecorder:
@@ -44,15 +55,21 @@ class TerminalRecorder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Makes the directory. Raises OSError if that fails or if it cannot be written."""
-        self.files = RecordingFiles(directory, quota=quota)
+        self.files = RecordingFiles(os.path.abspath(directory), quota=quota)
         self.files.make()
         self.secrets = tuple(secrets)
         self.clock = clock
-        self._queue: queue.SimpleQueue[tuple[Work, int] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._queue_bytes = queue_bytes
         # Each has one writer: the loop, and the thread.
         self._put_bytes = 0
         self._done_bytes = 0
+        self._numbers = count(1)
+        # The recordings that go on.
+        self._terminals: dict[int, RecordedTerminal] = {}
+        # Used by the thread only.
+        self._link = WriterLink(Terms(str(self.files.directory), quota))
+        self._paths: dict[int, str] = {}
         self._thread = threading.Thread(target=self._work, name="recordings", daemon=True)
         self._thread.start()
 
@@ -60,63 +77,155 @@ class TerminalRecorder:
         self, name: str, header: CastHeader, secrets: Iterable[str] = ()
     ) -> RecordedTerminal:
         """Begin a recording; the result is a tap for the process. It never fails."""
-        return RecordedTerminal(self, name, header, (*self.secrets, *secrets))
+        terminal = RecordedTerminal(self, next(self._numbers))
+        self._terminals[terminal.number] = terminal
+        self._queue.put(Begin(terminal.number, name, header, (*self.secrets, *secrets)))
+        return terminal
 
-    def put(self, work: Work, size: int = 0) -> bool:
-        """Let the thread do *work*; False if its output of *size* bytes finds no room."""
-        if size and not self.has_room(size):
-            return False
-        self._put_bytes += size
-        self._queue.put((work, size))
-        return True
+    def put(self, work: Work) -> None:
+        """Let the thread do *work* when everything before it is in the files."""
+        self._queue.put(work)
 
     def has_room(self, size: int) -> bool:
-        return self._put_bytes - self._done_bytes + size <= self._queue_bytes
+        return self._put_bytes - self._done_bytes + max(size, _LEAST_SIZE) <= self._queue_bytes
+
+    def put_output(self, number: int, at: float, data: bytes) -> bool:
+        """Let output be written; False if there is no room for it."""
+        size = len(data) if len(data) > _LEAST_SIZE else _LEAST_SIZE
+        if self._put_bytes - self._done_bytes + size > self._queue_bytes:
+            return False
+        self._put_bytes += size
+        self._queue.put((number, at, data))
+        return True
+
+    def put_event(self, event: Resized | Mark) -> bool:
+        """Let *event* be written; False if there is no room for it."""
+        if not self.has_room(0):
+            return False
+        self._put_bytes += _LEAST_SIZE
+        self._queue.put(event)
+        return True
+
+    def put_end(self, event: End) -> None:
+        """The end of a recording, which always has room."""
+        self._queue.put(event)
+
+    @property
+    def writer_pid(self) -> int | None:
+        """The process that writes; None while there is none."""
+        return self._link.pid
 
     def close(self) -> None:
-        """Write what waits, within a limited time, and end the thread."""
+        """Write what waits, within a limited time, and end the thread and the process."""
         self._queue.put(None)
         self._thread.join(_LAST_WRITES)
+        if self._thread.is_alive():
+            self._link.kill()
+
+    # Called in the thread.
 
     def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            work, size = item
+        item = self._queue.get()
+        while item is not None:
+            if callable(item):
+                self._do(item)
+                item = self._queue.get()
+            else:
+                item = self._pass_on(item)
+        self._link.close()
+
+    def _do(self, work: Work) -> None:
+        try:
             work()
-            self._done_bytes += size
+        except Exception as exc:
+            logger.warning("a recorder could not do something: %s", exc)
+
+    def _pass_on(self, first: _Printed | Event) -> _Item:
+        """Send a batch that begins with *first*; returns the next thing to do."""
+        if isinstance(first, tuple):
+            time.sleep(_GATHER_SECONDS)
+        batch = EventBatch()
+        done = 0
+        item: _Item = first
+        while item is not None and not callable(item):
+            if isinstance(item, tuple):
+                number, at, data = item
+                done += max(len(data), _LEAST_SIZE)
+                if number in self._terminals:
+                    batch.add_output(number, at, data)
+            else:
+                done += 0 if isinstance(item, Begin | End) else _LEAST_SIZE
+                if item.terminal in self._terminals:
+                    batch.add(self._named(item) if isinstance(item, Begin) else item)
+            try:
+                item = _nothing if batch.is_full else self._queue.get_nowait()
+            except queue.Empty:
+                item = _nothing
+        self._write(batch)
+        self._done_bytes += done
+        return self._queue.get() if item is _nothing else item
+
+    def _named(self, begin: Begin) -> Begin:
+        """The file of a recording that begins."""
+        path = str(self.files.new_path(begin.path))
+        self.files.begun(path)
+        self._paths[begin.terminal] = path
+        return Begin(begin.terminal, path, begin.header, begin.secrets)
+
+    def _write(self, batch: EventBatch) -> None:
+        events, output = batch.sealed()
+        if not events:
+            return
+        try:
+            answer = self._link.write(events, output)
+        except Exception as exc:
+            for number in tuple(self._terminals):
+                self._ended(number, str(exc) or type(exc).__name__)
+            return
+        for number, state in answer.states.items():
+            self._terminals[number].path = state.path
+        for number, why in answer.failures.items():
+            self._ended(number, why)
+        for event in events:
+            if isinstance(event, End):
+                self._ended(event.terminal)
+
+    def _ended(self, number: int, why: str | None = None) -> None:
+        terminal = self._terminals.pop(number, None)
+        if terminal is not None:
+            if (path := self._paths.pop(number, None)) is not None:
+                self.files.finished(path)
+            if why is not None:
+                logger.warning("a recording of a terminal ends: %s", why)
 
 
 class RecordedTerminal:
     """The recording of one process: a tap. What fails is logged once, and ends the recording."""
 
-    def __init__(
-        self, recorder: TerminalRecorder, name: str, header: CastHeader, secrets: tuple[str, ...]
-    ) -> None:
+    def __init__(self, recorder: TerminalRecorder, number: int) -> None:
+        self.number = number
+        # Asked at the end; None if the status is unknown.
+        self.exit_status: Callable[[], int | None] = lambda: None
+        # The file, once it is made.
+        self.path: str | None = None
         self._recorder = recorder
         self._started = recorder.clock()
         self._lost = 0
-        # Asked at the end; None if the status is unknown.
-        self.exit_status: Callable[[], int | None] = lambda: None
-        # The file, once the thread has made it.
-        self.path: str | None = None
-        # Used by the thread only.
-        self._writer: CastWriter | None = None
-        self._next_check = 0
-        recorder.put(partial(self._try, partial(self._open, name, header, secrets)))
-
-    # Called in the loop.
+        self._lost_size: tuple[int, int] | None = None
 
     def output(self, seq: int, stream: str, data: bytes) -> None:
-        if self._lost and self._recorder.has_room(len(data)):
+        if (self._lost or self._lost_size) and self._recorder.has_room(len(data)):
             self._tell_lost()
-        if not self._put(partial(self._output, self._now(), data), len(data)):
+        if not self._recorder.put_output(self.number, self._now(), data):
             self._lost += len(data)
 
     def resized(self, rows: int, cols: int) -> None:
-        self._put(partial(self._resized, self._now(), cols, rows))
+        event = Resized(self.number, self._now(), cols, rows)
+        self._lost_size = None if self._recorder.put_event(event) else (rows, cols)
 
     def mark(self, text: str) -> None:
         """Put a mark, such as who drives now."""
-        self._put(partial(self._mark, self._now(), text))
+        self._recorder.put_event(Mark(self.number, self._now(), text))
 
     def driven(self, name: str, kind: str) -> None:
         self.mark(f"{name} ({kind}) drives")
@@ -126,65 +235,14 @@ class RecordedTerminal:
 
     def closed(self) -> None:
         self._tell_lost()
-        self._put(partial(self._close, self._now(), self.exit_status()))
+        self._recorder.put_end(End(self.number, self._now(), self.exit_status()))
 
     def _now(self) -> float:
         return self._recorder.clock() - self._started
 
-    def _put(self, work: Work, size: int = 0) -> bool:
-        return self._recorder.put(partial(self._try, work), size)
-
     def _tell_lost(self) -> None:
         if self._lost:
-            text = f"{self._lost} bytes are missing: the disk was too slow"
-            self._put(partial(self._mark, self._now(), text))
+            self.mark(f"{self._lost} bytes are missing: the disk was too slow")
             self._lost = 0
-
-    # Called in the thread.
-
-    def _try(self, work: Work) -> None:
-        try:
-            work()
-        except Exception as exc:
-            self._give_up(str(exc) or type(exc).__name__)
-
-    def _give_up(self, why: str) -> None:
-        logger.warning("a recording of a terminal ends: %s", why)
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            self._recorder.files.finished(writer.path)
-            with contextlib.suppress(OSError):
-                writer.close(0.0)
-
-    def _open(self, name: str, header: CastHeader, secrets: tuple[str, ...]) -> None:
-        files = self._recorder.files
-        files.make_room()
-        self._writer = CastWriter(files.new_path(name), header, secrets=secrets)
-        self.path = self._writer.path
-        files.begun(self._writer.path)
-
-    def _output(self, at: float, data: bytes) -> None:
-        if self._writer is None:
-            return
-        self._writer.output(at, data)
-        if self._writer.size >= self._next_check:
-            self._next_check = self._writer.size + _BETWEEN_CHECKS
-            if not self._recorder.files.make_room():
-                self._writer.mark(at, "the recording ends here: the quota is used up")
-                self._give_up("the quota of recordings is used up")
-
-    def _resized(self, at: float, columns: int, rows: int) -> None:
-        if self._writer is not None:
-            self._writer.resized(at, columns, rows)
-
-    def _mark(self, at: float, text: str) -> None:
-        if self._writer is not None:
-            self._writer.mark(at, text)
-
-    def _close(self, at: float, status: int | None) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            self._recorder.files.finished(writer.path)
-            if status is not None:
-                writer.exited(at, status)
-            writer.close(at)
+        if self._lost_size is not None:
+            self.resized(*self._lost_size)

@@ -55,7 +55,7 @@ class RecordingFiles:
         while True:
             more = "" if number == 1 else f"-{number}"
             path = self.directory / f"{now}-{clean}{more}{SUFFIX}"
-            if not path.exists():
+            if path.name not in self._open and not path.exists():
                 return path
             number += 1
 

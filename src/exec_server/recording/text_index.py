@@ -30,6 +30,12 @@ _KEYFRAME_BYTES = 1 << 20
 # Rows above the screen in a keyframe.
 _KEYFRAME_HISTORY = 100
 _LENGTH_BYTES = 8
+# The largest screen of an engine, in colours, takes some MiB; a larger dump is no keyframe.
+_MOST_KEYFRAME = 16 << 20
+# The description has some bytes for each keyframe.
+_MOST_DESCRIPTION = 64 << 20
+# Beside its text, a line has a time and a row.
+_BYTES_A_LINE = 6
 # Lines that are written together.
 _WRITTEN_LINES = 4096
 _MOST_TIME = (1 << 32) - 1
@@ -65,6 +71,18 @@ class _Parts(msgspec.Struct, frozen=True):
     lines: int
     keyframes: list[Keyframe]
 
+    def check(self, size: int) -> None:
+        """Raises ValueError if the parts are not within *size* bytes: the file may be anything."""
+        end = self.text_bytes + _BYTES_A_LINE * self.lines
+        if not (0 <= self.text_bytes <= end <= size) or self.lines < 0:
+            raise ValueError("the text of the index does not fit")
+        for frame in self.keyframes:
+            is_inside = end <= frame.start <= frame.start + frame.size <= size
+            if not is_inside or not 0 <= frame.offset <= self.cast_size:
+                raise ValueError("a keyframe of the index does not fit")
+            if frame.size > _MOST_KEYFRAME or not (0 < frame.columns and 0 < frame.rows):
+                raise ValueError("a keyframe of the index is too large")
+
 
 class TextIndex:
     """The index of one recording, mapped into memory."""
@@ -75,8 +93,11 @@ class TextIndex:
         end = len(self._map) - _LENGTH_BYTES
         length = int.from_bytes(self._map[max(end, 0) :], "little")
         try:
+            if not 0 < length <= min(end, _MOST_DESCRIPTION):
+                raise ValueError("the index has no description")
             self.parts = msgspec.msgpack.decode(self._map[end - length : end], type=_Parts)
-        except msgspec.DecodeError as exc:
+            self.parts.check(end - length)
+        except (ValueError, msgspec.DecodeError) as exc:
             self.close()
             raise ValueError(str(exc)) from None
 
@@ -105,7 +126,9 @@ class TextIndex:
         """All lines, in the order of their times."""
         start = 0
         for number in range(self.parts.lines):
-            end = self._map.find(b"\n", start)
+            end = self._map.find(b"\n", start, self.parts.text_bytes)
+            if end < 0:
+                return
             yield self._seen(number, self._map[start:end].decode())
             start = end + 1
 
@@ -280,6 +303,8 @@ def _walk(reader: CastReader) -> Iterator[SeenText | _KeyFrame | float]:
             if place.offset - last >= _KEYFRAME_BYTES or engine.columns != columns:
                 last = place.offset
                 dump = engine.dump(history=_KEYFRAME_HISTORY)
+                if len(dump) > _MOST_KEYFRAME:
+                    continue
                 yield _KeyFrame(place.time, last, engine.columns, engine.rows, dump)
         yield from text.look()
         yield duration

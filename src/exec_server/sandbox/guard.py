@@ -193,15 +193,19 @@ def _wait_until_blocked(pid: int, waiting: int, deadline: float) -> None:
     """Wait until *pid* is in a system call about descriptor *waiting*: all mounts are made."""
     began = time.monotonic()
     wanted = b"0x%x" % waiting
-    while True:
-        with open(b"/proc/%d/syscall" % pid, "rb") as file:
-            words = file.read().split()
-        if len(words) > 1 and words[1] == wanted:
-            return
-        now = time.monotonic()
-        if now > deadline:
-            raise Refused("the sandbox was not ready in time")
-        time.sleep(_SHORT_WAIT if now - began < _PATIENT_SECONDS else _LONG_WAIT)
+    # One read is enough for each look: the kernel writes the text anew for every read of it.
+    state = os.open(b"/proc/%d/syscall" % pid, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while True:
+            words = os.pread(state, 4096, 0).split()
+            if len(words) > 1 and words[1] == wanted:
+                return
+            now = time.monotonic()
+            if now > deadline:
+                raise Refused("the sandbox was not ready in time")
+            time.sleep(_SHORT_WAIT if now - began < _PATIENT_SECONDS else _LONG_WAIT)
+    finally:
+        os.close(state)
 
 
 def _enter(pid: int) -> None:

@@ -7,22 +7,19 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections import deque
-from functools import cache
 from typing import Any, Protocol
 
 import msgspec
 
 from exec_server.errors import InternalError, RpcError
+from exec_server.own_interpreter import command_of
 from exec_server.process.spawn import Launch, OnExit, Spawned
 from exec_server.screens import host_messages as messages
 from exec_server.screens.host_messages import PACKET_BYTES
 
 logger = logging.getLogger(__name__)
 
-# The interpreter runs isolated and without the `site` module, so it is given its path.
-_START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 _MODULE = "exec_server.screens.host_main"
 _PASSED_ON = ("PATH", "TMPDIR", "LD_LIBRARY_PATH")
 _LAST_WORDS_BYTES = 4096
@@ -54,16 +51,6 @@ class HostReceiver(Protocol):
         """The host has ended; nothing else follows."""
 
 
-@cache
-def _command() -> list[bytes]:
-    package = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    found = dict.fromkeys(os.path.abspath(entry) for entry in (package, *sys.path) if entry)
-    path = [entry for entry in found if os.path.exists(entry)]
-    start = _START.format(path=path, module=_MODULE)
-    words = (os.path.realpath(sys.executable), "-I", "-S", "-c", start)
-    return list(map(os.fsencode, words))
-
-
 class HostLink:
     """One host; it ends with `close`, or by itself, and is never used again then."""
 
@@ -83,7 +70,7 @@ class HostLink:
     async def start(self) -> None:
         """Start the host and wait until it can take packets. Raises RpcError."""
         env = {os.fsencode(k): os.fsencode(os.environ[k]) for k in _PASSED_ON if k in os.environ}
-        argv = _command()
+        argv = list(command_of(_MODULE))
         launch = Launch(argv[0], argv, env, b"/", size=None, wants_stdin="socket")
         spawned = await self._starter.spawn(launch, self._on_exit)
         stdout, self._stderr, stdin = spawned.fds

@@ -26,6 +26,7 @@ from exec_server.errors import InternalError, QuotaReached
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.printable import short_digest
 from exec_server.process.child import Child
+from exec_server.process.echo_first import EchoFirst
 from exec_server.process.process_table import ProcessTable
 from exec_server.process.spawn import Spawner
 from exec_server.process.start_terms import StartTerms
@@ -136,6 +137,7 @@ class ExecServer:
         self._retention = RetentionBudget(
             total_bytes=limits.retained_total_bytes, min_share=limits.retained_min_share
         )
+        self._echo_first = EchoFirst()
         self._stream_allow = tuple(stream_allow)
         if stream_allow:
             # A wrong rule is an error now, and not at the first stream.
@@ -495,6 +497,7 @@ class ExecServer:
             server_env=self.server_env,
             windows=self._windows,
             retention=self._retention if retention is None else retention,
+            echo_first=self._echo_first,
             open_network=partial(self._open_network, session),
             open_bridge=self._open_bridge,
             durable=session.jobs,

@@ -16,11 +16,12 @@ import msgspec
 
 from exec_server.errors import InternalError, RpcError
 from exec_server.files.confined import packets, work
-from exec_server.files.confined.interpreter import HIDDEN, hide
+from exec_server.files.confined.interpreter import HIDDEN
 from exec_server.files.confined.packets import FileContent, HelperAnswer, HelperCall
 from exec_server.files.operations import changes
 from exec_server.files.operations.oserrors import rpc_error
 from exec_server.files.operations.table import OpenedFile
+from exec_server.own_interpreter import hide
 
 # The number of long tasks that run at a time; further ones wait.
 _THREADS = 4

@@ -6,6 +6,7 @@ import os
 import sys
 from functools import cache
 
+from exec_server.own_interpreter import command_of, import_path
 from exec_server.sandbox.model import Plan, Policy
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import MINIMAL_READS
@@ -14,36 +15,19 @@ from exec_server.sandbox.policy import MINIMAL_READS
 HIDDEN = "EXEC_SERVER_HIDDEN_HELPER"
 # The variables that a helper inherits from the server.
 PASSED_ON = ("PATH", "TMPDIR", "TMP", "TEMP")
-_PR_SET_DUMPABLE = 4
 _SETTINGS, _LIBRARY_CACHE = b"/etc", b"/etc/ld.so.cache"
-# The interpreter runs isolated and without the `site` module, so it is given its path.
-_START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 _HELPER = "exec_server.files.confined.helper_main"
 _AGENT = "exec_server.files.agents.agent_main"
 
 
 def arguments(plan: Plan) -> list[bytes]:
     """The command line of a helper for *plan*, whose stdin is its socket."""
-    return [*_interpreter(_HELPER), *plan.left_closed]
+    return [*command_of(_HELPER), *plan.left_closed]
 
 
 def agent_arguments(work: str) -> list[bytes]:
     """The command line of an agent that does *work*."""
-    return [*_interpreter(_AGENT), work.encode()]
-
-
-@cache
-def _interpreter(module: str) -> tuple[bytes, ...]:
-    start = _START.format(path=_path(), module=module)
-    words = (os.path.realpath(sys.executable), "-I", "-S", "-c", start)
-    return tuple(map(os.fsencode, words))
-
-
-def hide() -> None:
-    """Keep other processes of this user from tracing this one, and from its descriptors."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    return [*command_of(_AGENT), work.encode()]
 
 
 def helper_plan(policy: Policy) -> Plan:
@@ -60,11 +44,5 @@ def helper_plan(policy: Policy) -> Plan:
 def _needed_reads(*, hides_settings: bool) -> tuple[bytes, ...]:
     """The files that an interpreter reads; most of /etc is not among them."""
     system = [path for path in MINIMAL_READS if not (hides_settings and path == _SETTINGS)]
-    folders = (sys.base_prefix, sys.base_exec_prefix, *_path())
+    folders = (sys.base_prefix, sys.base_exec_prefix, *import_path())
     return tuple(dict.fromkeys((*system, _LIBRARY_CACHE, *map(os.fsencode, folders))))
-
-
-def _path() -> list[str]:
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
-    found = (os.path.abspath(entry) for entry in (package, *sys.path) if entry)
-    return [entry for entry in dict.fromkeys(found) if os.path.exists(entry)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from exec_server.process.durable.kept_input import (
@@ -47,7 +47,8 @@ class DirectInput:
         self._on_room = on_room
         self._on_unable = on_unable
         self._loop = asyncio.get_running_loop()
-        self._keys = dict.fromkeys(log.keys)
+        # A plain dictionary would search longer and longer for its oldest key.
+        self._keys = OrderedDict.fromkeys(log.keys)
         # The ends of the writes that are accepted and not moved.
         self._ends = deque([log.end] if log.pending else [])
         self._is_watching = False
@@ -73,7 +74,7 @@ class DirectInput:
         if key:
             self._keys[key] = None
             if len(self._keys) > REMEMBERED_IDS:
-                del self._keys[next(iter(self._keys))]
+                self._keys.popitem(last=False)
         if data:
             self._ends.append(self._log.end)
             if not self._is_watching:

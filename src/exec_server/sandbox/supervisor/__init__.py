@@ -4,6 +4,7 @@ watched_calls.py     the filters: which system calls are notified
 orders.py            a Plan -> what the supervisor is told; whether this machine can have one
 notifications.py     the kernel's interface: a listener, calls, answers
 attempts.py          what a call tries: paths and addresses, read from its process
+shortcuts.py         calls that certainly meet no refusal, found quickly
 judge.py             PURE: whether the policy refuses an attempt, and the bounded list of refusals
 granted_work.py      does what was granted, outside of the sandbox
 supervisor.py        answers the calls of one command: the process itself

@@ -19,6 +19,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    # Where the paths and flags of a system call are, as indices of the fields of a `Call`: for each
+    # path its directory, or None, and the path itself; the flags of an open, or None for calls that
+    # always write; and whether a link at the end of a path is followed if the flags do not tell.
+    CallOutline = tuple[tuple[tuple[int | None, int], ...], int | None, bool]
+
 # For each call with paths: its operation, where its paths are (the argument with the directory, or
 # None; the argument with the path), and what it does: it opens, with its flags in that argument; it
 # makes, changes or removes a name, or it changes the file behind the name.
@@ -91,12 +96,13 @@ _SOCKET_CALLS = frozenset(
     "socket socketpair connect accept accept4 bind listen sendto sendmmsg".split()
 )
 _CREAT_FLAGS = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
-_WRITE_INTENT = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | os.O_PATH
 _TEMPORARY = getattr(os, "O_TMPFILE", 0)
 _PATH_BYTES, _PAGE = 4096, 4096
 # Most paths are shorter.
 _USUAL_BYTES = 256
 _ADDRESS_BYTES = 128
+# The arguments are the last six of twelve fields of a call, see notifications.py.
+_ARGUMENTS = 6
 _HERE = -100
 _X32 = 0x40000000
 _TYPE_MASK = 0xF
@@ -159,6 +165,25 @@ class PathAttempt:
         return self.operation in DOABLE and not self.is_special
 
 
+def call_outlines(calls: dict[int, str]) -> dict[int, CallOutline]:
+    """The outlines of those of *calls* whose paths and flags are all in their arguments."""
+    return {
+        number: _outline(name)
+        for number, name in calls.items()
+        if name in PATH_CALLS and PATH_CALLS[name][2] != _OPEN_HOW
+    }
+
+
+def _outline(name: str) -> CallOutline:
+    _, places, does, argument = PATH_CALLS[name]
+    paths = tuple(
+        (None if directory is None else _ARGUMENTS + directory, _ARGUMENTS + text)
+        for directory, text in places
+    )
+    flags = _ARGUMENTS + argument if does == _OPEN and argument >= 0 else None
+    return paths, flags, does in (_OPEN, _CHANGE)
+
+
 def path_attempts(name: str, call: Any) -> list[PathAttempt]:
     """What *call*, a system call with paths, tries; paths at which it fails anyway are left out.
 
@@ -190,7 +215,7 @@ def add_details(name: str, call: Any, found: list[PathAttempt]) -> None:
     first = found[0]
     first.is_special = first.is_special or name in _OLD_CALLS
     if name in _LINK_TEXTS:
-        first.detail = _text(call.pid, _at(call, _LINK_TEXTS[name]))
+        first.detail = text_at(call.pid, _at(call, _LINK_TEXTS[name]))
     elif name in _LINKED:
         first.source, exists = _resolved(call, *_LINKED[name], follows=False)
         first.is_special = first.is_special or not exists
@@ -225,11 +250,10 @@ def _opening(
         flags, mode = _at(call, argument) & 0xFFFFFFFF, _at(call, argument + 1) & 0o7777
     if flags & os.O_PATH:
         return None
-    follows = not flags & os.O_NOFOLLOW
+    is_made_new = bool(flags & os.O_CREAT and flags & os.O_EXCL)
+    follows = not flags & os.O_NOFOLLOW and not is_made_new
     path, exists = _resolved(call, *place, follows=follows)
-    if path is None or (not exists and not flags & os.O_CREAT):
-        return None
-    if exists and flags & os.O_CREAT and flags & os.O_EXCL:
+    if path is None or (not exists and not flags & os.O_CREAT) or (exists and is_made_new):
         return None
     writes = bool(flags & (os.O_ACCMODE | os.O_TRUNC)) or not exists
     attempt = PathAttempt(operation, path, writes=writes, exists=exists)
@@ -245,39 +269,6 @@ def is_fifo(path: bytes) -> bool:
         return False
 
 
-def read_path(name: str, call: Any) -> bytes | None:
-    """The path that an open only for reading names, if it is absolute; None for other calls.
-
-    Raises Unseen.
-    """
-    _, ((_, text),), does, argument = PATH_CALLS[name]
-    if does != _OPEN or argument < 0 or _at(call, argument) & _WRITE_INTENT:
-        return None
-    path = _text(call.pid, _at(call, text))
-    return path if path.startswith(b"/") else None
-
-
-def is_lasting(path: bytes, places: Any) -> bool:
-    """True if the command cannot change where *path* leads, because it cannot write there."""
-    if not _leads_through_fixed_places(path, places):
-        return False
-    found, _ = _located(path, follows=True)
-    return found is None or places.refusal(found, writes=True) is not None
-
-
-def _leads_through_fixed_places(path: bytes, places: Any) -> bool:
-    """True if *path*, which may have `..` in it as those of compilers, has no writable part."""
-    names: list[bytes] = []
-    for name in path.split(b"/"):
-        if name == b"..":
-            del names[-1:]
-        elif name not in (b"", b"."):
-            names.append(name)
-            if places.refusal(b"/" + b"/".join(names), writes=True) is None:
-                return False
-    return True
-
-
 def _resolved(
     call: Any, directory: int | None, text: int, *, follows: bool
 ) -> tuple[bytes | None, bool]:
@@ -285,7 +276,7 @@ def _resolved(
 
     None stands for a path that leads nowhere, or into the process itself.
     """
-    name = _text(call.pid, _at(call, text)) if _at(call, text) else b""
+    name = text_at(call.pid, _at(call, text)) if _at(call, text) else b""
     if not name:
         # It is about a file that the program has open.
         return None, False
@@ -296,17 +287,18 @@ def _resolved(
 def _led(call: Any, fd: int, name: bytes, *, follows: bool) -> tuple[bytes | None, bool]:
     """Where *name* leads for the process of *call*, from its directory *fd*."""
     if name.startswith(b"/"):
-        above = _link(b"/proc/%d/root" % call.pid)
+        above = link_at(b"/proc/%d/root" % call.pid)
         joined = name if above == b"/" else above + name
     else:
         place = b"cwd" if fd == _HERE else b"fd/%d" % fd
-        joined = _link(b"/proc/%d/%b" % (call.pid, place)) + b"/" + name
-    if not joined.startswith(b"/") or _is_own_descriptor(joined):
+        joined = link_at(b"/proc/%d/%b" % (call.pid, place)) + b"/" + name
+    if not joined.startswith(b"/") or is_own_descriptor(joined):
         return None, False
     return _located(joined, follows=follows)
 
 
-def _is_own_descriptor(path: bytes) -> bool:
+def is_own_descriptor(path: bytes) -> bool:
+    """True if *path* may lead to the descriptors of the process that opens it."""
     if not (b"/dev/" in path or b"/proc" in path):
         return False
     normal = os.path.normpath(path)
@@ -316,7 +308,7 @@ def _is_own_descriptor(path: bytes) -> bool:
 def _located(path: bytes, *, follows: bool) -> tuple[bytes | None, bool]:
     path = path.rstrip(b"/") or b"/"
     try:
-        return _opened_path(path, 0 if follows else os.O_NOFOLLOW), True
+        return opened_path(path, 0 if follows else os.O_NOFOLLOW), True
     except FileNotFoundError:
         pass
     except OSError:
@@ -327,12 +319,12 @@ def _located(path: bytes, *, follows: bool) -> tuple[bytes | None, bool]:
     try:
         if follows and os.path.islink(path):
             return os.path.realpath(path), False
-        return os.path.join(_opened_path(above or b"/", os.O_DIRECTORY), name), False
+        return os.path.join(opened_path(above or b"/", os.O_DIRECTORY), name), False
     except OSError:
         return None, False
 
 
-def _opened_path(path: bytes, flags: int) -> bytes:
+def opened_path(path: bytes, flags: int) -> bytes:
     """Where *path* leads, by one call that has no effect on what it opens."""
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
     try:
@@ -484,19 +476,25 @@ def has_signal(pid: int) -> bool:
     return any(line.split()[1].strip(b"0") for line in found)
 
 
-def _link(path: bytes) -> bytes:
+def link_at(path: bytes) -> bytes:
     try:
         return os.readlink(path)
     except OSError as exc:
         raise Unseen from exc
 
 
-def _text(pid: int, address: int) -> bytes:
-    """The text at *address*; the kernel accepts no path of more than 4 KiB."""
+def text_at(pid: int, address: int) -> bytes:
+    """The text at *address*; the kernel accepts no path of more than 4 KiB.
+
+    Raises Unseen.
+    """
+    _usual.base = address
+    count = _read_memory(pid, _local_pointer, _ONE, _usual_pointer, _ONE, _NO_FLAGS)
+    text = _buffer.value
+    if len(text) < count:
+        return text
     first = _PAGE - address % _PAGE
-    data = _memory(pid, address, min(first, _USUAL_BYTES))
-    if b"\0" not in data:
-        data = _memory(pid, address, first)
+    data = _memory(pid, address, first)
     if b"\0" not in data:
         data += _memory(pid, address + first, _PATH_BYTES)
     text, end, _ = data.partition(b"\0")
@@ -505,26 +503,20 @@ def _text(pid: int, address: int) -> bytes:
     return text
 
 
-# Two `struct iovec`, the local one and the remote one. Packing them takes less time than the fields
-# of a ctypes structure.
-_VECTORS = struct.Struct("=QQQQ")
-_VECTOR_BYTES = _VECTORS.size // 2
-_buffer = bytearray(_PATH_BYTES)
-_vectors = bytearray(_VECTORS.size)
-_buffer_address, _local_address = (
-    ctypes.addressof((ctypes.c_char * len(each)).from_buffer(each)) for each in (_buffer, _vectors)
-)
-_remote_address = _local_address + _VECTOR_BYTES
-_read_memory = ctypes.CDLL(None, use_errno=True).process_vm_readv
+class _Vector(ctypes.Structure):
+    """`struct iovec`."""
+
+    _fields_ = (("base", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+# They are made once: to convert arguments takes more time than to read.
+_buffer = ctypes.create_string_buffer(_PATH_BYTES + 1)
+_local, _remote = _Vector(ctypes.addressof(_buffer), _PATH_BYTES), _Vector(0, 0)
+_usual = _Vector(0, _USUAL_BYTES)
+_local_pointer, _remote_pointer, _usual_pointer = map(ctypes.byref, (_local, _remote, _usual))
+_read_memory = ctypes.CDLL(None).process_vm_readv
 _read_memory.restype = ctypes.c_ssize_t
-_read_memory.argtypes = (
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_ulong,
-    ctypes.c_void_p,
-    ctypes.c_ulong,
-    ctypes.c_ulong,
-)
+_ONE, _NO_FLAGS = ctypes.c_ulong(1), ctypes.c_ulong(0)
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:
@@ -533,10 +525,10 @@ def _memory(pid: int, address: int, size: int) -> bytes:
     Raises Unseen.
     """
     size = min(size, _PATH_BYTES)
-    _VECTORS.pack_into(_vectors, 0, _buffer_address, size, address, size)
-    count = _read_memory(pid, _local_address, 1, _remote_address, 1, 0)
+    _remote.base, _remote.length = address, size
+    count = _read_memory(pid, _local_pointer, _ONE, _remote_pointer, _ONE, _NO_FLAGS)
     if count >= min(size, 24):
-        return bytes(_buffer[:count])
+        return _buffer.raw[:count]
     # A container may refuse this call, and a text may end before a page that is not there.
     return _memory_by_file(pid, address, size)
 
@@ -556,8 +548,7 @@ def _memory_by_file(pid: int, address: int, size: int) -> bytes:
 
 
 def _at(call: Any, argument: int) -> int:
-    # The arguments are the last six of twelve fields, see notifications.py.
-    number: int = call[6 + argument]
+    number: int = call[_ARGUMENTS + argument]
     return number
 
 

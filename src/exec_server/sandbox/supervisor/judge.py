@@ -74,6 +74,19 @@ class Places:
         # A mount point keeps its name.
         return READ_ONLY_PATH if renames and path in self._places else None
 
+    def access_in(self, folder: bytes) -> str | None:
+        """What may be done with the names in *folder* that `is_named` does not tell of.
+
+        None if nothing is judged there.
+        """
+        if any(is_within(folder, tree) for tree in self._fresh):
+            return None
+        return self._nearest(folder)[0]
+
+    def is_named(self, path: bytes) -> bool:
+        """True if something else than in its directory may hold for *path* itself."""
+        return path in self._places or path in self._free or path in self._fresh
+
     def grant(self, path: bytes, access: str) -> None:
         """From now on *path*, and everything below it, was allowed; or a unix socket was."""
         self._granted[path] = access

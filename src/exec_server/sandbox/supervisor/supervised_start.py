@@ -36,6 +36,7 @@ def _parts() -> dict[str, Any]:
         "notifications.py",
         "record_channel.py",
         "record_file.py",
+        "shortcuts.py",
         "supervisor.py",
     )
     parts: dict[str, Any] = {}

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 # So many calls are held at once; the others are refused.
 _MAX_HELD = 64
-_MAX_READABLE = 1 << 15
-# The calls that may only read.
-_READERS = frozenset(("open", "openat"))
 # A signal is looked for so often, and for so long, if the keeper does not tell when it has sent it.
 _SIGNAL_STEP, _SIGNAL_SECONDS = 0.002, 1.0
 # A path has no more.
@@ -94,8 +91,7 @@ class Supervisor:
         # Until when a signal to programs with held calls is expected; and whether it was sent.
         self._interrupted_until: float | None = None
         self._is_signal_there = False
-        # Paths that every process of the command may read, judged once: compilers open them often.
-        self._readable: set[bytes] = set()
+        self._shortcuts = parts["shortcuts"].Shortcuts(orders, self._places, self._attempts)
 
     def run(self) -> None:
         """Serve until the last program behind the filter has ended."""
@@ -103,7 +99,7 @@ class Supervisor:
         poll.register(self._listener.fd, select.POLLIN)
         poll.register(self._channel.fd, select.POLLIN)
         while True:
-            for fd, events in poll.poll(self._wait()):
+            for fd, events in self._ready(poll):
                 if fd == self._listener.fd:
                     if not events & select.POLLIN:
                         self._channel.finish(self._told())
@@ -119,6 +115,22 @@ class Supervisor:
                 self._release_interrupted()
             if self._channel.due is not None:
                 self._channel.tell_when_due(self._told)
+
+    def _ready(self, poll: Any) -> list[tuple[int, int]]:
+        """What *poll* tells next. Calls that need no look are answered meanwhile."""
+        wait = self._wait()
+        if wait is not None:
+            ready: list[tuple[int, int]] = poll.poll(wait)
+            return ready
+        is_free = self._shortcuts.has if self._flag[0] else self._is_building
+        call, ready = self._listener.answer_while(poll.poll, is_free)
+        if call is not None:
+            self._answer(call)
+        return ready
+
+    def _is_building(self, call: Any) -> bool:
+        """True for calls of bubblewrap, while it builds the sandbox."""
+        return not self._flag[0]
 
     def _wait(self) -> float | None:
         """How long to wait for the next call, in milliseconds."""
@@ -137,14 +149,22 @@ class Supervisor:
         call = self._listener.receive()
         if call is None:
             return
-        name = self._names.get(call.number)
-        if not self._flag[0]:
-            # bubblewrap builds the sandbox.
+        if self._is_building(call) or self._shortcuts.has(call):
             self._listener.let_kernel_decide(call)
-        elif call.architecture != self._architecture or name is None:
+        else:
+            self._answer(call)
+
+    def _answer(self, call: Any) -> None:
+        """Answer a call that has no shortcut."""
+        name = self._names.get(call.number)
+        if call.architecture != self._architecture or name is None:
             self._refuse(call, self._attempts.foreign_call(call))
         elif name in self._refused:
             self._refuse(call, self._attempts.refused_call(name, call))
+        elif name == "chroot":
+            # From now on one text may mean several paths.
+            self._shortcuts.end()
+            self._listener.let_kernel_decide(call)
         else:
             self._look(name, call)
 
@@ -177,13 +197,7 @@ class Supervisor:
 
     def _look(self, name: str, call: Any) -> None:
         """Record what *call* tries if the sandbox refuses it, and let the kernel refuse it."""
-        path = None
         try:
-            if name in _READERS:
-                path = self._attempts.read_path(name, call)
-                if path in self._readable:
-                    self._listener.let_kernel_decide(call)
-                    return
             attempts = self._attempts.path_attempts(name, call)
         except self._attempts.Unseen:
             self._unseen += 1
@@ -196,13 +210,6 @@ class Supervisor:
             refused = []
         if not refused or not self._is_answered(name, call, attempts, refused):
             self._listener.let_kernel_decide(call)
-        if path is not None and not refused:
-            self._remember(path)
-
-    def _remember(self, path: bytes) -> None:
-        """*path* may be read, and the command cannot change where it leads."""
-        if len(self._readable) < _MAX_READABLE and self._attempts.is_lasting(path, self._places):
-            self._readable.add(path)
 
     def _rule(self, attempt: Any) -> str | None:
         rule: str | None = self._places.refusal(

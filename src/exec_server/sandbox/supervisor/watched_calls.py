@@ -20,7 +20,7 @@ _ARCHITECTURES = {
     "loongarch64": 0xC0000102,
     "s390x": 0x80000016,
 }
-_MASKED_EQUAL = 7
+_NOT_EQUAL, _MASKED_EQUAL = 1, 7
 # Questions about a socket that the program has, which reach nothing.
 _QUESTIONS = frozenset("getsockname getpeername getsockopt setsockopt shutdown recvmmsg".split())
 # In bubblewrap these fail without a filter, because a command has no capabilities. Here they are
@@ -35,6 +35,12 @@ _WRITE_FLAGS = (
     (os.O_CREAT, os.O_CREAT),
     (os.O_TRUNC, os.O_TRUNC),
 )
+# An open without access to the content is no attempt to read.
+_READ_FLAGS = ((os.O_PATH, 0),)
+# The argument with the path of each call that without one is about a file that is open already.
+_NAMED = {"utimensat": 1}
+# After them a path means something else to the process.
+_NEW_ROOTS = ("chroot",)
 
 
 class WatchedCalls(NamedTuple):
@@ -66,7 +72,7 @@ def watched_calls(kind: Kind, *, writes: bool = True, reads: bool = False) -> Wa
     refused = {rule.syscall for rule in refusing}
     looked_at = _looking(reads=reads) if writes else ()
     looking = [rule for rule in looked_at if rule.syscall not in refused]
-    numbers = {name: seccomp.number_of(name) for name in {*refused, *PATH_CALLS}}
+    numbers = {name: seccomp.number_of(name) for name in {*refused, *PATH_CALLS, *_NEW_ROOTS}}
     return WatchedCalls(
         seccomp.compiled((*refusing, *looking), action=seccomp.NOTIFY, foreign=seccomp.NOTIFY),
         seccomp.compiled(
@@ -84,10 +90,13 @@ def _is_notified(rule: SyscallRule) -> bool:
 
 
 def _looking(*, reads: bool) -> Iterator[SyscallRule]:
+    yield from map(SyscallRule, _NEW_ROOTS)
     for name in PATH_CALLS:
-        if name in _FLAGS and not reads:
-            for mask, value in _WRITE_FLAGS:
+        if name in _FLAGS:
+            for mask, value in _READ_FLAGS if reads else _WRITE_FLAGS:
                 yield SyscallRule(name, (Comparison(_FLAGS[name], _MASKED_EQUAL, mask, value),))
+        elif name in _NAMED:
+            yield SyscallRule(name, (Comparison(_NAMED[name], _NOT_EQUAL, 0, 0),))
         else:
             yield SyscallRule(name)
 

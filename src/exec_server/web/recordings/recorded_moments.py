@@ -1,4 +1,7 @@
-"""What the player of the page asks of a recording. These functions read files: they may block."""
+"""What the player of the page asks of a recording. These functions read files: they may block.
+
+Each calls *check* from time to time, which raises when it has taken too long.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from exec_server.recording.cast_format import EXIT, INPUT, MARK
 from exec_server.recording.cast_reader import CastPlace, CastReader
 from exec_server.recording.playback import Playback
 from exec_server.recording.text_index import made_index
+from exec_server.web.recordings.recording_reads import Check
 
 # Marks that the timeline has room for.
 _MAX_MARKS = 1000
@@ -27,13 +31,14 @@ def beginning(text: str | None) -> str | None:
     return None if text is None else text[:_TEXT_CHARACTERS]
 
 
-def recording_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
+def recording_facts(path: str | os.PathLike[str], check: Check) -> dict[str, Any]:
     """The size, the length and the marks of a recording. Raises CastError or OSError."""
     reader = CastReader(path)
     header = reader.header
     duration, status = 0.0, None
     marks: list[dict[str, Any]] = []
     for event, _ in reader.events():
+        check()
         duration = event.time
         if event.code == MARK and len(marks) < _MAX_MARKS:
             marks.append({"time": event.time, "text": beginning(event.data)})
@@ -52,12 +57,12 @@ def recording_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
-def recorded_screen(path: str | os.PathLike[str], time: float) -> dict[str, Any]:
+def recorded_screen(path: str | os.PathLike[str], time: float, check: Check) -> dict[str, Any]:
     """The screen of a moment, as bytes that paint it, and where the events after it begin."""
     index = made_index(path)
     try:
         with Playback(path, index) as playback:
-            playback.seek(time)
+            playback.seek(time, check)
             return {
                 "screen": base64.b64encode(playback.engine.dump(history=_HISTORY_ROWS)).decode(),
                 "columns": playback.engine.columns,
@@ -70,12 +75,13 @@ def recorded_screen(path: str | os.PathLike[str], time: float) -> dict[str, Any]
             index.close()
 
 
-def recorded_events(path: str | os.PathLike[str], offset: int, time: float) -> dict[str, Any]:
+def recorded_events(path: str | os.PathLike[str], place: CastPlace, check: Check) -> dict[str, Any]:
     """Some events from a place on, and the place after them; what was typed is left out."""
-    place, size = CastPlace(offset, time), 0
+    size = 0
     events: list[tuple[float, str, str]] = []
     is_end = True
     for event, after in CastReader(path).events(place):
+        check()
         place = after
         if event.code != INPUT:
             events.append((event.time, event.code, event.data))

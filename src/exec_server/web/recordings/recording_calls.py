@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exec_server.errors import InvalidRequest
+from exec_server.recording.cast_reader import CastPlace
 from exec_server.web.call_words import Call, CallWords
 from exec_server.web.recordings import recorded_moments
 from exec_server.web.recordings.recording_shelf import EXPORTS, RecordingTicket
@@ -36,6 +37,7 @@ class RecordingCalls:
         self._session = session
         self._access = access
         self._shelf = places.recordings
+        self._reads = places.recordings.reads
         self._shown = shown
 
     def by_name(self) -> dict[str, Call]:
@@ -63,30 +65,32 @@ class RecordingCalls:
         return Path(found)
 
     async def _list(self, words: CallWords) -> Any:
-        return await asyncio.to_thread(self._shelf.listed)
+        return await self._reads.run(lambda _: self._shelf.listed())
 
     async def _open(self, words: CallWords) -> Any:
         if not words.has("name"):
             await self._shown(words).history_written()
         path = self._path(words)
-        facts = await asyncio.to_thread(recorded_moments.recording_facts, path)
+        facts = await self._reads.run(partial(recorded_moments.recording_facts, path))
         return facts | {"part": path.name}
 
     async def _screen(self, words: CallWords) -> Any:
         time = words.amount("time", most=_MAX_TIME)
-        return await asyncio.to_thread(recorded_moments.recorded_screen, self._path(words), time)
+        path = self._path(words)
+        return await self._reads.run(partial(recorded_moments.recorded_screen, path, time))
 
     async def _events(self, words: CallWords) -> Any:
         offset = words.number("offset", most=_MAX_OFFSET)
         time = words.amount("time", most=_MAX_TIME)
         path = self._path(words)
-        return await asyncio.to_thread(recorded_moments.recorded_events, path, offset, time)
+        place = CastPlace(offset, time)
+        return await self._reads.run(partial(recorded_moments.recorded_events, path, place))
 
     async def _find(self, words: CallWords) -> Any:
         pattern = words.text("pattern", most=_MAX_PATTERN)
         paths = [self._path(words)] if words.has("name") or words.has("id") else None
         if paths is None:
-            paths = await asyncio.to_thread(self._shelf.all_paths)
+            paths = await self._reads.run(lambda _: self._shelf.all_paths())
         return await self._shelf.find(paths, pattern, ignore_case=words.flag("ignoreCase"))
 
     async def _prepare(self, words: CallWords) -> Any:
@@ -94,7 +98,8 @@ class RecordingCalls:
         await self._shelf.find([self._path(words)], None, ignore_case=False)
 
     async def _remove(self, words: CallWords) -> Any:
-        await asyncio.to_thread(self._shelf.remove, words.text("name"))
+        name = words.text("name")
+        await self._reads.run(lambda _: self._shelf.remove(name))
 
     async def _ticket(self, words: CallWords) -> Any:
         path, kind = self._path(words), words.name("format")

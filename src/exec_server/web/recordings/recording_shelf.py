@@ -16,6 +16,7 @@ import msgspec
 from exec_server.errors import InvalidRequest
 from exec_server.recording.recording_files import SUFFIX, RecordingFiles
 from exec_server.web.recordings.recorded_moments import beginning
+from exec_server.web.recordings.recording_reads import RecordingReads
 from exec_server.web.recordings.recording_search import SearchRequest
 
 # More would not be looked at; the newest are shown.
@@ -51,6 +52,7 @@ class RecordingShelf:
 
     def __init__(self, directory: str | None) -> None:
         self._files = None if directory is None else RecordingFiles(directory)
+        self.reads = RecordingReads()
         self._searches = asyncio.Semaphore(_AT_ONCE)
         self._exports = asyncio.Semaphore(_AT_ONCE)
 

@@ -1,0 +1,56 @@
+"""Small input comes first: output in bulk rests for a moment after it.
+
+A keystroke and its echo take two turns of the event loop, and both the loop and the cores of the
+machine are busy with the bulk output of other processes. So that output rests for a moment when
+small input is written to a process that is likely to answer. Between two rests bulk output has its
+turn, so that no client can stop the output of another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from exec_server.process.pump import OutputGate
+
+# Input of up to this size is what a person types, or a small request to a program.
+SMALL_INPUT = 1024
+# The client of a flood is busy with what it has got for one or two milliseconds more.
+_REST_SECONDS = 0.003
+# The bytes of bulk output between two rests. They take about a millisecond.
+BYTES_BETWEEN = 512 * 1024
+
+
+class Typist(Protocol):
+    """A process that small input was written to."""
+
+    # Set to False if it gives no output for the length of a rest.
+    answers_soon: bool
+
+
+class EchoFirst:
+    """Decides when bulk output rests; one for all processes of a server."""
+
+    __slots__ = ("bytes_due", "gate", "typist")
+
+    def __init__(self) -> None:
+        # Pumps of bulk output read while this gate is open.
+        self.gate = OutputGate()
+        # How much bulk output has to be read before the next rest; its readers count down.
+        self.bytes_due = 1
+        # The process whose answer is waited for.
+        self.typist: Typist | None = None
+
+    def typed(self, typist: Typist) -> None:
+        """Small input is written to *typist*, which is likely to answer soon."""
+        if self.bytes_due <= 0 and self.gate.is_open:
+            self.typist = typist
+            self.gate.close()
+            asyncio.get_running_loop().call_later(_REST_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        if self.typist is not None:
+            self.typist.answers_soon = False
+            self.typist = None
+        self.bytes_due = BYTES_BETWEEN
+        self.gate.open()
