@@ -10,12 +10,6 @@ import sys
 from exec_server.cli import lean_libraries, quick_exit, standard_streams
 from exec_server.cli.program_name import version_line
 
-# Type checkers know this name; `typing` takes a while to load.
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from exec_server.cli.commands import CommandEntry
-
 # The commands that may run commands of others.
 _SERVERS = ("forward", "pair")
 
@@ -64,9 +58,10 @@ def _run(words: list[str], *, is_program: bool) -> int:
 
         # This prints the help and ends the program, even if the variables of the server are wrong.
         serve_parser().parse_args(words)
+    from exec_server.cli.commands import find_entry
     from exec_server.cli.loading import loading
 
-    entry = _entry(words)
+    entry = find_entry(words[0]) if words else None
     if is_program and (entry is None or entry.name in _SERVERS):
         from exec_server.cli.secret_environment import hide
 
@@ -82,15 +77,6 @@ def _run(words: list[str], *, is_program: bool) -> int:
         from exec_server.cli.serve.serve_command import serve_command
 
     return serve_command(words)
-
-
-def _entry(words: list[str]) -> CommandEntry | None:
-    """The command that *words* name. Without one they are options of the server."""
-    if not words or words[0].startswith("-"):
-        return None
-    from exec_server.cli.commands import find_entry
-
-    return find_entry(words[0])
 
 
 def _by_signal(name: str) -> int:

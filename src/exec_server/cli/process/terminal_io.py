@@ -14,14 +14,10 @@ import queue
 import stat
 import threading
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING
 
+from exec_server.cli.process.terminal_modes import PUSH_TITLE, TerminalModes
+from exec_server.cli.process.terminal_queries import TerminalQueries
 from exec_server.cli.standard_streams import OutputFailed, output_errors
-
-# What a terminal needs is loaded with the first one.
-if TYPE_CHECKING:
-    from exec_server.cli.process.terminal_modes import TerminalModes
-    from exec_server.cli.process.terminal_queries import TerminalQueries
 
 _READ_BYTES = 64 * 1024
 _STDOUT = 1
@@ -76,8 +72,6 @@ class LocalOutput:
             had_title = self._modes.has_title
             self._modes.feed(data)
             if self._modes.has_title and not had_title:
-                from exec_server.cli.process.terminal_modes import PUSH_TITLE
-
                 await self._control(PUSH_TITLE)
         if self._queries is not None and fd == _STDOUT:
             data = self._queries.remove(data)
@@ -109,8 +103,6 @@ class LocalOutput:
 
     async def track_modes(self, before: bytes = b"") -> None:
         """Remember which modes output switches on in the terminal; first switch on *before*."""
-        from exec_server.cli.process.terminal_modes import TerminalModes
-
         self._modes = TerminalModes()
         self._modes.feed(before)
         await self._control(self._modes.enter())
@@ -118,8 +110,6 @@ class LocalOutput:
     def leave_queries_out(self) -> None:
         """From now on, leave out what a terminal would answer; other outputs get every byte."""
         if os.isatty(_STDOUT):
-            from exec_server.cli.process.terminal_queries import TerminalQueries
-
             self._queries = TerminalQueries()
 
     async def show_queries(self) -> None:
