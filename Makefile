@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system slow-transfer
+.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer slow-transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"

@@ -120,8 +120,6 @@ class LocalOutput:
 
     async def paint(self, data: bytes) -> None:
         """Write a picture of a whole terminal, in place of everything that is shown."""
-        from exec_server.cli.process.terminal_modes import TerminalModes
-
         await self.restore_modes(_PAINT_SECONDS)
         self._modes = TerminalModes()
         # The lines above the screen belong to the user.
