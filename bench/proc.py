@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import time
 from collections.abc import Iterable
@@ -11,6 +13,8 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _SCHEDULED_TIME = 2
+# A process that was killed takes a moment to give back its memory.
+_END_SECONDS = 10.0
 
 
 class Identity(NamedTuple):
@@ -42,14 +46,19 @@ def family(pid: int) -> list[Identity]:
 
 
 def kill(identity: Identity) -> None:
-    """End it, unless it has ended."""
-    stat = _stat(identity.pid)
-    if stat is not None and stat[1] == identity:
-        try:
-            os.kill(identity.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            # It ended in between.
-            pass
+    """End it, unless it has ended, and wait until it is gone."""
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except ProcessLookupError:
+        return
+    try:
+        stat = _stat(identity.pid)
+        if stat is not None and stat[1] == identity:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            select.select([descriptor], [], [], _END_SECONDS)
+    finally:
+        os.close(descriptor)
 
 
 def cpu_seconds(processes: Iterable[Identity]) -> float:
