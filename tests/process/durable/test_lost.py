@@ -94,7 +94,7 @@ async def test_if_both_are_killed_jobs_are_lost_once(servers):
             # Noted once: the numbers do not grow with each server.
             assert last in (None, answer["nextSeq"])
             last = answer["nextSeq"]
-        assert not is_running(job["pid"])
+        await until(lambda: not is_running(job["pid"]), "the job was not ended")
         servers.kill()
     assert last == 4
 
