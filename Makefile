@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer slow-transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
+.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer slow-transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens page-bench sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -84,6 +84,9 @@ ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; 
 
 screens: .venv/.stamp ## wait 10,000 times for screens, apply 10,000 changes, compare programs with tmux and xterm.js; ARGS go to soak/screens.py
 	$(BIN)/python soak/screens.py $(ARGS)
+
+page-bench: .venv/.stamp ## measure the page in a real Chromium: its first load, uploads and downloads; ARGS go to bench/page.py
+	$(BIN)/python bench/page.py $(ARGS)
 
 sharing: .venv/.stamp ## hand a terminal over 1,000 times, kill its server 10 times, join late 1,000 times; ARGS go to soak/sharing.py
 	$(BIN)/python soak/sharing.py $(ARGS)
