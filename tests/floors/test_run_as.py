@@ -235,8 +235,9 @@ async def test_file_calls_are_those_of_the_user(no_leaks, place, home, helper_py
         await wire.error("fs/writeFile", {"path": uri(place / "x"), "dataBase64": TEXT})
         await wire.error("fs/readFile", {"path": "file:///etc/shadow"})
         # A command of the same user cannot pretend to be the helper.
-        children = Path(f"/proc/{running.core.spawner.keeper_pid}/task").glob("*/children")
-        helpers = [pid for file in children for pid in file.read_text().split()]
+        keeper = running.core.spawner.keeper_pid
+        assert keeper is not None
+        helpers = children(keeper)
         assert {made_by(Path(f"/proc/{pid}/fd")) for pid in helpers} == {0}
         watch = {"watchId": 1, "missing": [uri(place / "other/x")]}
         assert await wire.call("fs/watchMissing", watch) == {"watching": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests.remote.conftest import connect
 from tests.remote.test_cli import ENV, words
 from tests.requirements import requirement
 from tests.support import cli
+from tests.support.leaks import GONE, children, open_descriptors
 from tests.support.rendezvous import TOKEN
 
 pytestmark = pytest.mark.one_loop
@@ -30,11 +32,10 @@ async def test_the_token_is_in_no_environment_that_a_command_can_read(relay):
         assert b"PATH=" in found.stdout
         assert TOKEN.encode() not in found.stdout
         # The keeper, and whatever else the server has started.
-        for each in Path("/proc").glob("[0-9]*/status"):
-            if f"PPid:\t{process.pid}\n" in each.read_text():
-                assert TOKEN.encode() not in (each.parent / "environ").read_bytes()
-        names = [os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()]
-        assert not any("memfd" in name for name in names)
+        for each in children(process.pid):
+            with contextlib.suppress(*GONE):
+                assert TOKEN.encode() not in Path(f"/proc/{each}/environ").read_bytes()
+        assert not any("memfd" in name for name in open_descriptors(process.pid).values())
 
 
 @requirement("security:executor-secrets")

@@ -15,6 +15,7 @@ from exec_server.sandbox import placeholders
 from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement
 from tests.support.children import Watched
+from tests.support.leaks import children, command
 from tests.support.servers import start_server
 from tests.support.wire import ENV, PATIENCE, Finished, Wire, start_params
 
@@ -411,10 +412,9 @@ async def hold(url: str, workspace: Path) -> None:
 
 
 async def keeper_of(server: int) -> int:
-    for task in os.listdir(f"/proc/{server}/task"):
-        for pid in Path(f"/proc/{server}/task/{task}/children").read_text().split():
-            if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return int(pid)
+    for pid in children(server):
+        if "keeper.py" in command(pid):
+            return pid
     raise AssertionError("no keeper")
 
 

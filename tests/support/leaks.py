@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 from collections import Counter
@@ -14,6 +15,9 @@ from exec_server.server.server import ExecServer
 
 # How long what has been let go of may take to be gone; nothing waits for it when all is well.
 SETTLE_SECONDS = 60.0
+
+# What is read of a process, a thread or a descriptor that ends meanwhile.
+GONE = (FileNotFoundError, ProcessLookupError)
 
 
 class Held(NamedTuple):
@@ -52,8 +56,8 @@ def open_descriptors(pid: int | str = "self") -> dict[int, str]:
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
             target = os.readlink(f"/proc/{pid}/fd/{name}")
-        except FileNotFoundError:
-            # The one that listed the directory.
+        except GONE:
+            # The one that listed the directory, or one that was closed meanwhile.
             continue
         found[int(name)] = re.sub(r":\[\d+\]", "", target)
     return found
@@ -62,11 +66,10 @@ def open_descriptors(pid: int | str = "self") -> dict[int, str]:
 def children(pid: int | str = "self") -> frozenset[int]:
     """The processes whose parent is *pid*, zombies included."""
     found: set[int] = set()
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            found.update(map(int, (task / "children").read_text().split()))
-        except FileNotFoundError:
-            continue
+    with contextlib.suppress(*GONE):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(*GONE):
+                found.update(map(int, (task / "children").read_text().split()))
     return frozenset(found)
 
 

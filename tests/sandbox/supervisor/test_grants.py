@@ -16,6 +16,7 @@ from exec_server.sandbox.supervisor.orders import obstacle
 from tests.requirements import requirement
 from tests.sandbox.supervisor.conftest import Place
 from tests.sandbox.test_processes import at, needs_bubblewrap, needs_landlock, on_both_backends
+from tests.support.leaks import children, command
 from tests.support.servers import CHILDREN, start_server
 from tests.support.wire import PATIENCE, Finished, Wire
 
@@ -429,7 +430,7 @@ async def test_a_supervisor_ends_with_its_keeper():
                 await wire.initialize()
                 worker = Worker(wire)
                 supervisor = await started_supervisor(worker, place, "landlock")
-                (keeper,) = children_of(server.pid)
+                (keeper,) = children(server.pid)
                 watched = os.pidfd_open(supervisor)
                 try:
                     os.kill(server.pid, signal.SIGSTOP)
@@ -452,18 +453,8 @@ async def started_supervisor(worker: Worker, place: Place, backend: str, **param
 
 def supervisors(place: Place) -> set[int]:
     """The children of the keeper that run the keeper's own program, which are no guards."""
-    found = set()
-    for keeper in children_of(place.server.pid):
-        program = Path(f"/proc/{keeper}/cmdline").read_bytes()
-        for pid in children_of(keeper):
-            # A guard ends before the command says that it is ready.
-            if Path(f"/proc/{pid}/cmdline").read_bytes() == program:
-                found.add(pid)
-    return found
-
-
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (path / "children").read_text().split())
+    found: set[int] = set()
+    for keeper in children(place.server.pid):
+        # A guard ends before the command says that it is ready.
+        found |= {pid for pid in children(keeper) if command(pid) == command(keeper)}
     return found
