@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -103,6 +104,26 @@ def test_an_iterator_may_be_dropped_in_the_thread_of_the_loop(is_locked):
         portal.run(held.clear)
     assert ended.wait(PATIENCE)
     portal.close()
+
+
+@requirement("sync/end")
+def test_an_iterator_that_is_dropped_after_the_connection_was_lost_is_quiet(caplog):
+    portal = Portal()
+    ended = threading.Event()
+
+    async def numbers():
+        try:
+            while True:
+                yield 1
+        finally:
+            ended.set()
+            raise ConnectionClosed("lost", may_have_run=False)
+
+    assert next(portal.iterate(numbers())) == 1
+    assert ended.wait(PATIENCE)
+    portal.close()
+    gc.collect()
+    assert caplog.records == []
 
 
 @requirement("sync/use", "window/unread", "window/one-by-one")

@@ -11,7 +11,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from exec_server.errors import ConnectionClosed
+from exec_server.errors import ConnectionClosed, ExecServerError
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
@@ -132,7 +132,7 @@ class Portal:
 
         def close() -> None:
             assert self._loop is not None
-            task = self._loop.create_task(_awaited(source.aclose()))
+            task = self._loop.create_task(_closed(source))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -216,6 +216,12 @@ class _PortalJob(Generic[T]):
 
 async def _awaited(awaitable: Awaitable[T]) -> T:
     return await awaitable
+
+
+async def _closed(source: Any) -> None:
+    # No caller is left whom an error could be told, and a lost connection has closed it as well.
+    with suppress(ExecServerError):
+        await source.aclose()
 
 
 class Twin(Generic[T]):
