@@ -14,7 +14,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agents.sandbox import Manifest
@@ -106,31 +109,33 @@ async def test_a_directory_that_was_there_stays(server_url, tmp_path):
     until(lambda: is_gone(pid), "the command was left behind")
 
 
-@pytest.mark.asyncio
-async def test_the_sandbox_holds_for_commands_and_files(server_url):
+@asynccontextmanager
+async def confined(url: str) -> AsyncIterator[tuple[Any, Path]]:
+    """A session with a sandbox, and its directory, which is alone in another one."""
     client = ExecServerSandboxClient()
-    options = ExecServerSandboxOptions(server=server_url, sandbox="workspace-write")
+    options = ExecServerSandboxOptions(server=url, sandbox="workspace-write")
     # Not below /tmp, which such a sandbox lets commands write to.
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
         root = Path(folder) / "root"
         session = await client.create(options=options, manifest=Manifest(root=str(root)))
         await session.start()
-        assert (await session.exec("echo x > one")).ok()
-        await session.write(Path("two"), io.BytesIO(b"x"))
-        assert sorted(os.listdir(root)) == ["one", "two"]
-        assert not (await session.exec("echo x > ../three")).ok()
-        assert os.listdir(folder) == ["root"]
+        yield session, root
         await session.shutdown()
 
 
 @pytest.mark.asyncio
+async def test_the_sandbox_holds_for_commands_and_files(server_url):
+    async with confined(server_url) as (session, root):
+        assert (await session.exec("echo x > one")).ok()
+        await session.write(Path("two"), io.BytesIO(b"x"))
+        assert sorted(os.listdir(root)) == ["one", "two"]
+        assert not (await session.exec("echo x > ../three")).ok()
+        assert os.listdir(root.parent) == ["root"]
+
+
+@pytest.mark.asyncio
 async def test_a_snapshot_is_unpacked_inside_the_sandbox(server_url):
-    client = ExecServerSandboxClient()
-    options = ExecServerSandboxOptions(server=server_url, sandbox="workspace-write")
-    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
-        root = Path(folder) / "root"
-        session = await client.create(options=options, manifest=Manifest(root=str(root)))
-        await session.start()
+    async with confined(server_url) as (session, root):
         # What an agent cannot change in its workspace comes back, too.
         await session.hydrate_workspace(archive_of(".git/config", "note"))
         assert (root / ".git" / "config").read_bytes() == b"content"
@@ -139,8 +144,7 @@ async def test_a_snapshot_is_unpacked_inside_the_sandbox(server_url):
         assert (await session.exec("ln -s .. link")).ok()
         with pytest.raises(WorkspaceArchiveWriteError):
             await session.hydrate_workspace(archive_of("link/outside"))
-        assert os.listdir(folder) == ["root"]
-        await session.shutdown()
+        assert os.listdir(root.parent) == ["root"]
 
 
 def archive_of(*names: str) -> io.BytesIO:

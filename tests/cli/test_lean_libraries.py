@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-
-def run(program: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+from tests.support.fresh_python import words_of
 
 
 def test_argparse_does_without_gettext_and_others_get_the_real_one():
-    said = run(
+    said = words_of(
         "import sys\n"
         "from exec_server.cli import lean_libraries\n"
         "lean_libraries.load_argparse()\n"
@@ -28,7 +19,7 @@ def test_argparse_does_without_gettext_and_others_get_the_real_one():
 
 
 def test_msgspec_does_without_typing_extensions_and_others_get_the_real_one():
-    said = run(
+    said = words_of(
         "import sys\n"
         "from exec_server.cli import lean_libraries\n"
         "lean_libraries.load_msgspec()\n"
@@ -40,7 +31,7 @@ def test_msgspec_does_without_typing_extensions_and_others_get_the_real_one():
 
 
 def test_what_is_loaded_already_stays():
-    said = run(
+    said = words_of(
         "import gettext, sys, typing_extensions\n"
         "from exec_server.cli import lean_libraries\n"
         "lean_libraries.load_argparse()\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 
 from exec_server.process.echo_first import BYTES_BETWEEN, EchoFirst
 from exec_server.process.pump import SMALL_READ, OutputGate, Pump
@@ -61,12 +62,10 @@ async def test_a_second_process_does_not_make_a_rest_longer():
     await rested(echo)
 
 
-async def test_a_pump_with_much_to_read_rests_and_loses_nothing(no_leaks):
-    reader, writer = os.pipe()
-    gate = OutputGate()
-    chunks: list[bytes] = []
-    ends: list[bool] = []
-    pump = Pump(
+def pump_of(
+    reader: int, gate: OutputGate, chunks: list[bytes], on_end: Callable[[], None] = lambda: None
+) -> Pump:
+    return Pump(
         reader,
         loop=asyncio.get_running_loop(),
         gate=OutputGate(),
@@ -74,8 +73,16 @@ async def test_a_pump_with_much_to_read_rests_and_loses_nothing(no_leaks):
         chunk_bytes=SMALL_READ,
         is_terminal=False,
         on_data=chunks.append,
-        on_end=lambda: ends.append(True),
+        on_end=on_end,
     )
+
+
+async def test_a_pump_with_much_to_read_rests_and_loses_nothing(no_leaks):
+    reader, writer = os.pipe()
+    gate = OutputGate()
+    chunks: list[bytes] = []
+    ends: list[bool] = []
+    pump = pump_of(reader, gate, chunks, lambda: ends.append(True))
     os.write(writer, b"a" * SMALL_READ)
     pump.resume()
     await leaks.eventually(lambda: chunks, "the first chunk was not read")
@@ -94,16 +101,7 @@ async def test_a_pump_with_little_to_read_does_not_rest(no_leaks):
     reader, writer = os.pipe()
     gate = OutputGate()
     chunks: list[bytes] = []
-    pump = Pump(
-        reader,
-        loop=asyncio.get_running_loop(),
-        gate=OutputGate(),
-        bulk_gate=gate,
-        chunk_bytes=SMALL_READ,
-        is_terminal=False,
-        on_data=chunks.append,
-        on_end=lambda: None,
-    )
+    pump = pump_of(reader, gate, chunks)
     pump.resume()
     gate.close()
     os.write(writer, b"x")

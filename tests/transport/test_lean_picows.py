@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-
-def run(program: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+from tests.support.fresh_python import words_of
 
 
 def test_the_package_is_loaded_later_if_a_program_wants_it():
-    said = run(
+    said = words_of(
         "import sys\n"
         "from exec_server.transport.picows_names import WSFrame\n"
         "print('picows' in sys.modules, 'picows.picows' in sys.modules)\n"
@@ -26,7 +17,7 @@ def test_the_package_is_loaded_later_if_a_program_wants_it():
 
 
 def test_a_package_that_is_there_is_used():
-    said = run(
+    said = words_of(
         "import picows\n"
         "from exec_server.transport.picows_names import WSFrame\n"
         "import sys\n"
@@ -36,7 +27,7 @@ def test_a_package_that_is_there_is_used():
 
 
 def test_another_thread_never_sees_an_empty_package():
-    said = run(
+    said = words_of(
         "import sys, threading\n"
         "end = threading.Event()\n"
         "threading.Thread(target=end.wait).start()\n"
@@ -51,7 +42,7 @@ def test_another_thread_never_sees_an_empty_package():
 
 
 def test_transports_are_absent_only_while_picows_asks():
-    said = run(
+    said = words_of(
         "import sys\n"
         "from exec_server.transport import lean_picows\n"
         "with lean_picows.without_transports():\n"
