@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-from exec_server.process.journal import punch_hole
+from exec_server.process.journaling.journal_files import punch_hole
 from exec_server.process.pump import BULK_PIPE
 
 MIB = 1 << 20

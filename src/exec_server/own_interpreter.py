@@ -6,12 +6,15 @@ sooner. It is given its path.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from functools import cache
 
 _START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 _PR_SET_DUMPABLE = 4
+# A third of the share that others have: see `nice`(1).
+_NICER = 5
 
 
 @cache
@@ -34,3 +37,17 @@ def hide() -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def give_way() -> None:
+    """Let this process take less of a busy processor than those that others wait for.
+
+    It still gets its share, so that work cannot pile up without end.
+    """
+    with contextlib.suppress(OSError):
+        os.nice(_NICER)
+        # A task that computes in the background does not interrupt others when it wakes.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    # Where the kernel shares the processors among sessions first, this is what counts.
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
+        file.write(str(_NICER))

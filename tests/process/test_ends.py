@@ -23,7 +23,7 @@ from exec_server.client.session_token import SessionToken
 from exec_server.client_urls import connect
 from exec_server.errors import ProcessLost, RpcError
 from exec_server.process import kernel_log, signal_senders
-from exec_server.process.keeper import below, processes
+from exec_server.process.keeping.process_trees import below, processes
 from exec_server.protocol.ends import EndedBy
 from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement

@@ -24,8 +24,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from exec_server.process import journal as journals
-from exec_server.process.journal import EndOfStream, Journal, Record, take_terminal
+import exec_server
+from exec_server.process.journal import Journal
+from exec_server.process.journaling import journal_files
+from exec_server.process.journaling.journal_format import NOTES, EndOfStream, Record
+from exec_server.process.journaling.terminal_output import take_terminal
 from tests.requirements import requirement
 from tests.support.leaks import open_descriptors
 
@@ -193,7 +196,7 @@ def test_dropped_output_gives_its_space_back(folder, pipe):
 
 
 def without_holes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "punch_hole", lambda *_: False)
+    monkeypatch.setattr(journal_files, "punch_hole", lambda *_: False)
 
 
 def test_without_holes_what_remains_is_copied(folder, pipe, monkeypatch):
@@ -229,7 +232,7 @@ def test_a_copy_waits_for_a_free_descriptor(folder, monkeypatch):
     for refuses in (True, False, True):
         with monkeypatch.context() as patch:
             if refuses:
-                patch.setattr(journals, "open_folder", refuse)
+                patch.setattr(journal_files, "open_folder", refuse)
             for number in range(100):
                 data = b"%010d" % number
                 assert journal.append("stdout", data)
@@ -353,15 +356,19 @@ def test_a_folder_is_used_once(folder):
     assert open_descriptors(os.getpid()) == before
 
 
-def test_the_module_is_loaded_by_its_path_and_without_typing(folder):
+def test_a_keeper_loads_it_without_typing_and_without_the_rest_of_the_package(folder):
     script = f"""
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("journal", {journals.__file__!r})
-module = sys.modules["journal"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-journal = module.Journal.create({str(folder)!r}, ("pty",), max_bytes=100, max_records=10)
+import sys
+package = sys.modules["exec_server"] = type(sys)("exec_server")
+package.__path__ = {exec_server.__path__!r}
+from exec_server.process.journal import Journal
+journal = Journal.create({str(folder)!r}, ("pty",), max_bytes=100, max_records=10)
 journal.append("pty", b"hello")
-unwanted = {{"typing", "dataclasses", "re", "ctypes", "exec_server"}} & sys.modules.keys()
+unwanted = {{"typing", "dataclasses", "re", "ctypes"}} & sys.modules.keys()
+process = "exec_server.process"
+parts = ("exec_server", process, process + ".journal", process + ".journaling")
+ours = {{name for name in sys.modules if name.startswith("exec_server")}} - set(parts)
+unwanted |= {{name for name in ours if not name.startswith(process + ".journaling.")}}
 sys.exit(str(unwanted) if unwanted else 0)
 """
     done = subprocess.run(
@@ -506,7 +513,7 @@ class JournalModel(RuleBasedStateMachine):
     @precondition(lambda self: len(self.notes) < 3)
     @rule(value=st.integers(-(1 << 40), 1 << 40))
     def note(self, value: int) -> None:
-        kind = journals.NOTES[len(self.notes)]
+        kind = NOTES[len(self.notes)]
         assert self.journal.note(kind, value) == self.next_seq
         self.notes.append((self.next_seq, kind, value))
         self.expect(kind, value)

@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 
-from exec_server.process import journal as journals
-from exec_server.process.journal import EndOfStream, Journal, Record
+import exec_server
+from exec_server.process.journal import Journal
+from exec_server.process.journaling import journal_files
+from exec_server.process.journaling.journal_format import EndOfStream, Record
+from exec_server.process.journaling.terminal_output import take_terminal
 from tests.requirements import requirement
 from tests.support.children import child
 
@@ -48,7 +51,7 @@ class KilledAt:
         self.is_done = is_done
         for name in self.CALLS:
             monkeypatch.setattr(os, name, self.counted(getattr(os, name)))
-        monkeypatch.setattr(journals, "punch_hole", self.counted(journals.punch_hole))
+        monkeypatch.setattr(journal_files, "punch_hole", self.counted(journal_files.punch_hole))
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
@@ -131,7 +134,7 @@ class Work:
 @pytest.mark.parametrize("punches", [True, False], ids=["holes", "copies"])
 def test_a_kill_at_any_call_loses_and_repeats_nothing(tmp_path, monkeypatch, punches, is_done):
     if not punches:
-        monkeypatch.setattr(journals, "punch_hole", lambda *_: False)
+        monkeypatch.setattr(journal_files, "punch_hole", lambda *_: False)
     call, was_killed = 0, True
     while was_killed:
         call += 1
@@ -158,7 +161,9 @@ def test_a_kill_while_a_journal_is_made_damages_nothing(tmp_path, monkeypatch):
         folder.mkdir(mode=0o700)
         with monkeypatch.context() as patches:
             killing = KilledAt(patches, call, is_done=False)
-            patches.setattr(journals, "create_file", killing.counted(journals.create_file))
+            patches.setattr(
+                journal_files, "create_file", killing.counted(journal_files.create_file)
+            )
             try:
                 Journal.create(folder, ("stdout", "stderr"), max_bytes=9, max_records=9).close()
                 was_killed = False
@@ -265,7 +270,7 @@ def pump_and_kill(folder: Path, stream: str, source: int, events: Events, *more:
     """Let processes pump, one after the other, each killed at a moment of its own."""
     chance = random.Random(folder.name)
     for _ in range(ROUNDS):
-        argv = child("pumps_into_a_journal.py", journals.__file__, folder, stream, *more[:1])
+        argv = child("pumps_into_a_journal.py", exec_server.__path__[0], folder, stream, *more[:1])
         pump = subprocess.Popen(argv, stdin=source, stdout=events.writer, pass_fds=more)
         events.receive_until(len(events.told) + chance.randrange(1, 40), pump)
         pump.kill()
@@ -326,7 +331,7 @@ def test_a_terminal_that_is_pumped_by_killed_processes_loses_no_byte(tmp_path, e
     pump_and_kill(folder, "pty", reader, events, given, given + 1)
     printing.stop()
     journal = open_journal(folder)
-    rest_of(lambda: journals.take_terminal(journal, master, (reader, writer), 1 << 16), master)
+    rest_of(lambda: take_terminal(journal, master, (reader, writer), 1 << 16), master)
     check_told(journal, events, "pty", printing.printed())
     journal.close()
     for fd in (reader, writer, master, given, given + 1):

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.process.journal import HEADER_BYTES, HEADERS, SLOT_BYTES, Journal
+from exec_server.process.journal import Journal
+from exec_server.process.journaling.journal_format import HEADER_BYTES, HEADERS, SLOT_BYTES
 from tests.requirements import requirement
 
 MANY = 1 << 40

@@ -14,8 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.process import journal as journals
-from exec_server.process.journal import EndOfStream, Journal, Record
+from exec_server.process.journal import Journal
+from exec_server.process.journaling import journal_files
+from exec_server.process.journaling.journal_format import (
+    HEADER_BYTES,
+    NOTES,
+    SLOT_BYTES,
+    EndOfStream,
+    Record,
+)
 from tests.requirements import requirement
 from tests.support.tiny_disk import fill, tiny_disk
 
@@ -32,7 +39,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(params=["holes", "copies"])
 def release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "copies":
-        monkeypatch.setattr(journals, "punch_hole", lambda *_: False)
+        monkeypatch.setattr(journal_files, "punch_hole", lambda *_: False)
 
 
 @pytest.fixture
@@ -128,12 +135,12 @@ def test_text_of_our_own_waits_in_memory(disk):
 def test_the_end_of_a_job_is_noted_on_a_full_disk(disk):
     journal = create(disk / "job")
     # The last slot of a block is where there would be no room for more.
-    for _ in range((4096 - journals.HEADER_BYTES) // journals.SLOT_BYTES - 1):
+    for _ in range((4096 - HEADER_BYTES) // SLOT_BYTES - 1):
         journal.append("stdout", b"x")
     before = journal.next_seq
     fill(disk)
     journal.keep_from = 1
-    for number, kind in enumerate(journals.NOTES):
+    for number, kind in enumerate(NOTES):
         assert journal.note(kind, number) == before + number
     journal.close()
     again = reopen(disk / "job")
@@ -251,7 +258,7 @@ def patched(
 def test_whenever_the_disk_is_full_no_byte_is_lost(outcomes, sizes, splices, punches):
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patches:
         if not punches:
-            patches.setattr(journals, "punch_hole", lambda *_: False)
+            patches.setattr(journal_files, "punch_hole", lambda *_: False)
         reader, writer = os.pipe2(os.O_NONBLOCK)
         journal = create(Path(name) / "job")
         patched(FullSometimes(outcomes), patches, splices=splices)()

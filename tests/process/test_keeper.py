@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.process import keeper
+from exec_server.process.keeper_command import keeper_command
+from exec_server.process.keeping.kept_descriptors import LEFT_FOR_STARTS
+from exec_server.process.keeping.process_trees import below, parents_first, processes
+from exec_server.process.keeping.program_launch import Entries
 from tests.requirements import requirement
 from tests.support.children import Description, child
 from tests.support.leaks import children, open_descriptors
@@ -38,7 +40,7 @@ class KeeperProcess:
     ) -> None:
         self.sock, theirs = socket.socketpair()
         self.sock.settimeout(PATIENCE)
-        argv = [sys.executable, "-I", "-S", keeper.__file__, str(grace), str(descriptors)]
+        argv = keeper_command("process.keeper", str(grace), str(descriptors))
         if hard_limit is not None:
             argv = ["/bin/sh", "-c", f'ulimit -n {hard_limit}; exec "$@"', "sh", *argv]
         with theirs:
@@ -159,7 +161,7 @@ def test_any_name_reaches_the_child(kept, env, size):
 def test_the_entries_of_an_environment_stay_the_same(env, may_be_nameless):
     if not may_be_nameless:
         env.pop(b"", None)
-    entries = keeper.Entries(env, search_from=0 if may_be_nameless else 1)
+    entries = Entries(env, search_from=0 if may_be_nameless else 1)
     names = entries.keys()
     assert [b"%b=%b" % pair for pair in entries.items()] == [b"%b=%b" % p for p in env.items()]
     assert list(zip(names, entries.values(), strict=True)) == entries.items()
@@ -363,10 +365,10 @@ def test_descendants_are_found_whatever_their_names_are(tmp_path):
     odd.symlink_to("/bin/sleep")
     with subprocess.Popen([odd, "60"]) as process:
         # `Popen` returns once the program runs under its new name.
-        table = keeper.processes()
+        table = processes()
         assert table[process.pid][0] == os.getpid()
-        assert process.pid in keeper.below({os.getpid()}, table)
-        assert os.getpid() not in keeper.below({process.pid}, table)
+        assert process.pid in below({os.getpid()}, table)
+        assert os.getpid() not in below({process.pid}, table)
         process.kill()
 
 
@@ -455,10 +457,10 @@ async def test_a_background_process_meets_a_closed_pipe_after_the_exit(kept, tmp
 
 @requirement("orphans:last-words")
 def test_programs_start_although_there_is_no_room_to_hold_their_outputs():
-    kept = KeeperProcess(hard_limit=keeper.LEFT_FOR_STARTS + 16)
+    kept = KeeperProcess(hard_limit=LEFT_FOR_STARTS + 16)
     started = [kept.start(["cat"], wants_stdin=True) for _ in range(40)]
     held = open_descriptors(kept.process.pid)
-    assert len(held) < keeper.LEFT_FOR_STARTS
+    assert len(held) < LEFT_FOR_STARTS
     for _, fds in started:
         # `cat` ends when its input does.
         for fd in fds:
@@ -489,14 +491,14 @@ def test_no_process_is_killed_before_its_parent(data):
     table = {
         pid: (data.draw(st.sampled_from([0, *pids[:place]])), 0) for place, pid in enumerate(pids)
     }
-    order = keeper.parents_first(table, table)
+    order = parents_first(table, table)
     assert sorted(order) == sorted(pids)
     for pid in pids:
-        assert all(order.index(pid) < order.index(other) for other in keeper.below({pid}, table))
+        assert all(order.index(pid) < order.index(other) for other in below({pid}, table))
 
 
 def test_a_circle_in_the_table_of_processes_is_no_endless_loop():
-    assert sorted(keeper.parents_first([1, 2], {1: (2, 0), 2: (1, 0)})) == [1, 2]
+    assert sorted(parents_first([1, 2], {1: (2, 0), 2: (1, 0)})) == [1, 2]
 
 
 def test_a_long_line_of_processes_is_put_in_order_with_little_work():
@@ -509,5 +511,5 @@ def test_a_long_line_of_processes_is_put_in_order_with_little_work():
 
     # A command that forks so can have thousands of them, and they must be ended at once.
     table = Counted({pid: (pid - 1, 0) for pid in range(2, 2002)})
-    assert keeper.parents_first(reversed(table), table) == [*range(2, 2002)]
+    assert parents_first(reversed(table), table) == [*range(2, 2002)]
     assert table.reads <= 2 * len(table)

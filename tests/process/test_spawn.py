@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from exec_server.errors import InternalError
-from exec_server.process import keeper, spawn
+from exec_server.process import spawn
+from exec_server.process.keeping.process_trees import processes
 from exec_server.process.spawn import Facts, Launch, Spawned, Spawner
 from tests.requirements import requirement
 from tests.support import leaks
@@ -208,7 +209,7 @@ async def test_a_keeper_that_is_killed_takes_its_programs_along_and_is_replaced(
         pids = [int(pid) for pid in (await line_from(spawned.fds[0])).split()[:5]]
         first = keeper_of(spawner)
         # Only the keeper can find a process that left both its parent and its session.
-        table = keeper.processes()
+        table = processes()
         (escaped,) = [pid for pid in pids if table[pid][0] == first and table[pid][1] != pids[0]]
         # This start is under way when the keeper dies.
         os.kill(first, signal.SIGSTOP)

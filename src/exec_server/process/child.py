@@ -9,43 +9,43 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import os
 import signal
 import struct
 import termios
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from exec_server.errors import ControlLost
-from exec_server.limits import MIB, Limits
+from exec_server.limits import MIB
 from exec_server.memory import keep_freed_memory
-from exec_server.process.echo_first import SMALL_INPUT, EchoFirst
-from exec_server.process.end_report import Ending, Order, end_report, usage_of
+from exec_server.process.child_parts import (
+    ChildHome,
+    InputGuard,
+    Network,
+    NumberedSize,
+    ProcessInput,
+    Reader,
+)
+from exec_server.process.echo_first import SMALL_INPUT
+from exec_server.process.end_report import Order
 from exec_server.process.limiting.output_limit import OutputLimit
+from exec_server.process.process_facts import LOST, ProcessFacts
 from exec_server.process.pump import SMALL_READ, OutputGate, Pump
-from exec_server.process.spawn import Facts, Granted, ProgramStarter, Spawned
-from exec_server.process.start_terms import NO_TERMS
+from exec_server.process.spawn import Facts, ProgramStarter, Spawned
 from exec_server.process.stdin import Stdin
 from exec_server.process.tap import Tap
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
-from exec_server.protocol.ends import EndedBy, EndReport, Usage
-from exec_server.protocol.participants import Kind
+from exec_server.protocol.ends import EndedBy
 from exec_server.sandbox.denial import is_denied
-from exec_server.sandbox.model import NOT_RUN, Backend
 from exec_server.state.output_log import OutputLog, ProcessLog
-from exec_server.state.retention import RetentionBudget
-from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from exec_server.process.denial_watch import DenialWatch
     from exec_server.process.durable.stored_control import StoredControl
-    from exec_server.process.durable.stored_screen import StoredScreen
 
 logger = logging.getLogger(__name__)
 
@@ -56,119 +56,11 @@ State = Literal["running", "exited", "closed"]
 _DRAIN_BYTES = 1 << 20
 # Output that follows the exit of a sandboxed process within this time still helps to explain it.
 _LATE_OUTPUT_SECONDS = 0.020
-# The exit code when the wait status was lost, because the keeper died; and what the client is told.
-_UNKNOWN_EXIT = -1
-_LOST = "the process keeper died, and this process was killed with it"
-# A terminal process that a signal ended reports this, as the reference does, unless its client has
-# asked for the signal.
-_TERMINAL_SIGNAL_EXIT = 1
-# So many orders are remembered; the newest counts.
-_MAX_ORDERS = 8
 _SERVER = EndedBy("server")
 _MAX_SIZES = 1000
 
 
-class NumberedSize(NamedTuple):
-    """The size of a terminal after the output with the number *seq*."""
-
-    seq: int
-    rows: int
-    cols: int
-
-
-class Outlet(Protocol):
-    """Where events go: the client, while one is attached."""
-
-    gate: OutputGate
-
-    def push(self, *parts: bytes) -> None: ...
-
-    def interrupt(self) -> None:
-        """Lose the connection: an event could not be sent."""
-
-    @property
-    def is_attached(self) -> bool: ...
-
-
-class Network(Protocol):
-    """The way of a process to the network, which lives as long as the process."""
-
-    def listen(self) -> dict[str, str]:
-        """Begin to listen; return the variables that point the process at it."""
-
-    def hold(self, on_failure: Callable[[str], object]) -> tuple[int, int] | None:
-        """Descriptors that hold a sandbox before it runs its command; see `RequestedCommand`.
-
-        The command runs once the network can be reached. *on_failure* is called with the reason if
-        that never happens, and has to end the process.
-        """
-
-    def started(self) -> None:
-        """The process runs."""
-
-    def stop_asking(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Reader(Protocol):
-    """Reads one output of a process; see `Pump`."""
-
-    @property
-    def is_ended(self) -> bool: ...
-
-    def fileno(self) -> int: ...
-
-    def resume(self) -> None: ...
-
-    def expect_bulk(self, chunk_bytes: int) -> None: ...
-
-    def drain(self, max_bytes: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class ProcessInput(Protocol):
-    """The stdin of a process; see `Stdin`."""
-
-    @property
-    def is_closing(self) -> bool: ...
-
-    def write(self, data: bytes) -> asyncio.Future[None] | None: ...
-
-    def end(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class InputGuard(Protocol):
-    """Knows whether the session of a process may type to it; see `SharedProcess`."""
-
-    def check_owner_input(self) -> None:
-        """Raise ControlLost if another participant drives."""
-
-    def check_owner_size(self, rows: int, cols: int) -> None: ...
-
-    @property
-    def viewers(self) -> int:
-        """How many look on besides the session."""
-
-    @property
-    def other_driver(self) -> str | None:
-        """The name of the participant that drives instead of the session, if one does."""
-
-    def close(self) -> None: ...
-
-
-class Sandbox(Protocol):
-    """The confinement of a process."""
-
-    backend: Backend
-    # Why the command is not run, if it is not.
-    refusal: str | None
-
-
-class Child:
+class Child(ProcessFacts):
     """One process of a session, from the request to start it to its close.
 
     This object exists before the operating system's child does, because the spawner has to know
@@ -187,47 +79,17 @@ class Child:
     def __init__(
         self,
         params: process.StartParams,
-        *,
-        outlet: Outlet,
+        home: ChildHome,
         spawner: ProgramStarter,
-        limits: Limits,
         on_closed: Callable[[Child], None],
-        windows: WindowBudget,
-        retention: RetentionBudget | None = None,
-        echo_first: EchoFirst | None = None,
     ) -> None:
-        self.process_id = params.process_id
-        self.argv = params.argv
-        self.is_tty = params.tty
-        self.cwd = params.cwd
-        self.name = params.name
-        # In milliseconds since 1970; the end of a process that is not durable is not kept.
-        self.ended_at: int | None = None
-        self.started_at = time.time_ns() // 1_000_000
-        self.hides_signals = params.tty and not params.exit_signals
-        # True if the client wants to know the pid, and the signal that ends the process.
-        self.tells_details = params.details
-        self.pid: int | None = None
-        self.exit_code: int | None = None
-        # The signal that has ended the process, if one has and the client wants to know it.
-        self.end_signal: int | None = None
-        # Why it ended and what it used, once it has, if the client wants to know it; the orders
-        # that may have ended it; and the facts that were found out.
-        self.tells_report = params.report
-        self.end: EndReport | None = None
-        self.usage: Usage | None = None
-        self.orders: list[Order] = []
-        self.end_facts: dict[str, Any] = {}
-        self.is_terminated = False
-        # The reason why the process was lost, if it was.
-        self.failure: str | None = None
-        # The reason why the exit status is unknown; only a durable process has one.
-        self.lost: str | None = None
+        limits = home.limits
+        super().__init__(params, limits)
         self.log: ProcessLog = OutputLog(
-            max_bytes=limits.retained_bytes, max_chunks=limits.retained_chunks, budget=retention
+            max_bytes=limits.retained_bytes,
+            max_chunks=limits.retained_chunks,
+            budget=home.retention,
         )
-        # The bytes that clients have sent to it.
-        self.input_bytes = 0
         # Called when it has ended.
         self.on_exit: Callable[[Child], None] | None = None
         self.write_ids = WriteIds(capacity=limits.remembered_write_ids)
@@ -237,27 +99,13 @@ class Child:
         self.network: Network | None = None
         # Called once, when the program has ended or could not be started.
         self.on_reaped: Callable[[], None] | None = None
-        self.sandbox: Sandbox | None = None
-        # What was refused to it, if the client wants to know.
-        self.denials: DenialWatch | None = None
-        # What it was started with, if it can be started again under a wider sandbox.
-        self.params = params if params.denials else None
-        self.terms = NO_TERMS
-        self.is_sandbox_denied = False
-        # What it may use, as the keeper was asked and as it has granted; None without limits.
-        self.asked_limits: Facts | None = None
-        self.granted: Granted | None = None
-        # True if the client wants to know what became of its limits.
-        self.tells_limits = params.limits is not None
-        # What the keeper knows of the end.
-        self.facts: Facts | None = None
         self._output_limit: OutputLimit | None = None
         self.state: State = "running"
-        self._outlet = outlet
+        self._outlet = home.outlet
         self.spawner = spawner
         self._limits = limits
         self._on_closed = on_closed
-        self._windows = windows
+        self._windows = home.windows
         # The bytes that the window has taken from the budget of all processes; they are given back.
         self._granted = 0
         # The gate is closed while the window is full.
@@ -265,43 +113,21 @@ class Child:
         self._pumps: list[Reader] = []
         self._waiters: set[asyncio.Future[None]] = set()
         self._has_begun = False
-        self._exit_status: int | None = None
         self._is_reaped = False
         self._is_bulk = False
         # Lets its answers to small input go before the bulk output of others.
-        self._echo_first = echo_first or EchoFirst()
+        self._echo_first = home.echo_first
         # False if small input did not lead to output soon, or if its last output was large.
         self.answers_soon = True
         self._late_output: asyncio.TimerHandle | None = None
-        # The reason why the command must not run, once there is one; and why it was killed.
-        self._refusal: str | None = None
-        self._reason: str | None = None
-        # The mark of all processes of this start, see the keeper; 0 if there is none.
-        self.mark = 0
         self._texts = process.EventTexts(self.process_id)
         self._output_head = self._texts.output_head
         # Those who look on; almost always none.
         self.taps: tuple[Tap, ...] = ()
         # Asked before input and sizes of the session, if others take part; almost always None.
         self.guard: InputGuard | None = None
-        # Who types at first, if the start says it.
-        self.driver_kind: Kind = params.driver or "agent"
-        # How long a driver whose session was lost with an earlier server keeps its place.
-        self.absent_seconds = limits.detached_session_seconds
-        # The sizes that its terminal has had, the newest last.
-        self.sizes = [
-            NumberedSize(0, params.rows or limits.default_rows, params.cols or limits.default_cols)
-        ]
-        self.sizes_dropped = 0
-        # Where the next server finds its sizes; None if it does not outlive the server.
-        self.stored_screen: StoredScreen | None = None
         # Takes the answers of other terminals out of the input, if it has a model that answers.
         self.input_filter: Callable[[bytes], bytes] | None = None
-
-    @property
-    def over_since(self) -> int | None:
-        """When a durable process has ended; in milliseconds since 1970."""
-        return None
 
     def adopt(self, spawned: Spawned) -> None:
         """The program runs: own its descriptors."""
@@ -330,10 +156,6 @@ class Child:
     def _reach_limit(self, name: str) -> None:
         if self.pid is not None and not self._is_reaped:
             self.spawner.reach_limit(self.pid, name)
-
-    @property
-    def streams(self) -> tuple[process.Stream, ...]:
-        return ("pty",) if self.is_tty else ("stdout", "stderr")
 
     def _own(self, fds: list[int], loop: asyncio.AbstractEventLoop) -> None:
         """Make the pumps and the input; the input follows the outputs, a terminal comes twice."""
@@ -431,20 +253,11 @@ class Child:
         self._is_reaped = True
         self.tell_reaped()
         if status is None:
-            self.failure = f"exec-server: {_LOST}"
+            self.failure = f"exec-server: {LOST}"
             # A process that could not be found without the keeper may hold the output for ever.
             self.is_terminated = True
         if self._has_begun:
             self._on_exit()
-
-    def _note_facts(self, facts: Facts | None) -> None:
-        self.facts = facts
-        if facts is not None and "limit" in facts:
-            # What it has left behind may hold the pipes, and ends as well.
-            self.is_terminated = True
-            logger.warning(
-                "process %.64r has reached its limit `%s`", self.process_id, facts["limit"]
-            )
 
     def tell_reaped(self) -> None:
         told, self.on_reaped = self.on_reaped, None
@@ -477,7 +290,7 @@ class Child:
         self.state = "exited"
         self._make_report()
         seq = self._number("exited")
-        lost = None if self.failure is None else _LOST
+        lost = None if self.failure is None else LOST
         self._outlet.push(
             self._texts.exited(
                 seq,
@@ -490,24 +303,6 @@ class Child:
             )
         )
         self._after_exit(seq)
-
-    def _make_report(self) -> None:
-        """It has ended: conclude why, if the client wants to know it."""
-        if not self.tells_report:
-            return
-        sandbox = self.sandbox
-        ending = Ending(
-            self._exit_status,
-            facts=self.end_facts,
-            orders=self.orders,
-            lost=self.lost or (None if self.failure is None else _LOST),
-            refusal=self._refusal or (None if sandbox is None else sandbox.refusal),
-            reason=self._reason,
-            is_wrapped=sandbox is not None and sandbox.backend == "bubblewrap",
-        )
-        self.end = end_report(ending)
-        # Without facts, as of a keeper of an earlier release, nothing is known.
-        self.usage = usage_of(self.end_facts) if "wall" in self.end_facts else None
 
     def _number(self, event: Literal["exited", "closed"]) -> int:
         return self.log.take_seq()
@@ -536,18 +331,6 @@ class Child:
         stream: process.Stream = "pty" if self.is_tty else "stderr"
         line = text.encode() + (b"\r\n" if self.is_tty else b"\n")
         self._on_output(stream, process.output_middle(stream), line)
-
-    def _code_of(self, status: int | None) -> int:
-        if self._refusal is not None:
-            return NOT_RUN
-        if status is None:
-            return _UNKNOWN_EXIT
-        code = os.waitstatus_to_exitcode(status)
-        if code >= 0:
-            return code
-        if self.tells_details:
-            self.end_signal = -code
-        return _TERMINAL_SIGNAL_EXIT if self.hides_signals else 128 - code
 
     def _maybe_close(self) -> None:
         if self._late_output is not None and self._has_all_output():
@@ -614,7 +397,7 @@ class Child:
     def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
         """Queue *data* for stdin; a future if that has to wait. A durable process needs the id."""
         assert self.stdin is not None
-        if self.answers_soon and len(data) <= SMALL_INPUT:
+        if self._echo_first.bytes_due <= 0 and self.answers_soon and len(data) <= SMALL_INPUT:
             self._echo_first.typed(self)
         return self.stdin.write(data)
 
@@ -624,12 +407,6 @@ class Child:
             if by is not None:
                 self._note(Order(signum, by))
             self.spawner.signal_group(self.pid, signum)
-
-    def _note(self, order: Order) -> None:
-        """Remember who may have ended the process."""
-        if self.tells_report:
-            self.orders.append(order)
-            del self.orders[:-_MAX_ORDERS]
 
     def terminate(self, *, tree: bool = False, by: EndedBy = _SERVER) -> bool:
         """Kill the process group; True if the program was still running.

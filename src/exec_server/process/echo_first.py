@@ -1,9 +1,9 @@
-"""Small input comes first: output in bulk rests for a moment after it.
+"""Small input comes first: output in bulk rests for a moment after it, and so do large answers.
 
 A keystroke and its echo take two turns of the event loop, and both the loop and the cores of the
-machine are busy with the bulk output of other processes. So that output rests for a moment when
-small input is written to a process that is likely to answer. Between two rests bulk output has its
-turn, so that no client can stop the output of another one.
+machine are busy with the bulk output of other processes, or with blocks of files. So these rest for
+a moment when small input is written to a process that is likely to answer. Between two rests they
+have their turn, so that no client can stop the output of another one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,19 @@ class Typist(Protocol):
     answers_soon: bool
 
 
+class _Waiter:
+    """A task that waits for the end of a rest."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def resume(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
 class EchoFirst:
     """Decides when bulk output rests; one for all processes of a server."""
 
@@ -47,6 +60,21 @@ class EchoFirst:
             self.typist = typist
             self.gate.close()
             asyncio.get_running_loop().call_later(_REST_SECONDS, self._go_on)
+
+    @property
+    def is_resting(self) -> bool:
+        return not self.gate.is_open
+
+    def answered(self, size: int) -> None:
+        """An answer with *size* bytes counts as bulk output."""
+        self.bytes_due -= size
+
+    async def rested(self) -> None:
+        """Wait for the end of a rest."""
+        if self.is_resting:
+            waiter = _Waiter()
+            self.gate.park(waiter)
+            await waiter.future
 
     def _go_on(self) -> None:
         if self.typist is not None:

@@ -1,7 +1,7 @@
 """What the keeper finds out about the end of a program whose start has asked for a report.
 
-The keeper loads this file by its path, with the first such start; only the standard library is
-available there. The facts are plain values, because they travel in a message, and the durable
+The keeper imports this file with the first such start, where only the standard library is
+available. The facts are plain values, because they travel in a message, and the durable
 keeper writes them to a file::
 
     wall, cpu            seconds

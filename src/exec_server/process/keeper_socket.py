@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from exec_server.process import keeper
+from exec_server.process.keeping.kept_descriptors import close_all
+from exec_server.process.keeping.server_messages import CLOEXEC, FD, MAX_FDS, RECV_BYTES
 
-_RECV_BYTES = keeper.RECV_BYTES
-_RECV_FDS = socket.CMSG_SPACE(keeper.MAX_FDS * keeper.FD.size)
+_RECV_BYTES = RECV_BYTES
+_RECV_FDS = socket.CMSG_SPACE(MAX_FDS * FD.size)
 # Both ends may run different interpreters, and all of them know this format.
 _MARSHAL_VERSION = 4
 # The kernel itself takes a connection, unless many others wait already.
@@ -59,7 +60,7 @@ class KeeperSocket:
     def send(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
         """Send *message*, and close *fds* once they have left."""
         if self._is_closed:
-            keeper.close_all(fds)
+            close_all(fds)
             return
         data = marshal.dumps(message, _MARSHAL_VERSION)
         self._outbox.append((len(data).to_bytes(4, "big") + data, fds))
@@ -80,7 +81,7 @@ class KeeperSocket:
         self._loop.remove_writer(self._sock)
         self._sock.close()
         while self._fds:
-            keeper.close_all(self._fds.popleft()[1])
+            close_all(self._fds.popleft()[1])
         self._clear_outbox()
 
     def _flush(self) -> None:
@@ -99,7 +100,7 @@ class KeeperSocket:
                 # The kernel bounds how many descriptors may be in flight.
                 self._on_refused(marshal.loads(data[4:]), exc.errno)
                 sent = len(data)
-            keeper.close_all(fds)
+            close_all(fds)
             if sent < len(data):
                 self._outbox[0] = (data[sent:], ())
             else:
@@ -109,7 +110,7 @@ class KeeperSocket:
 
     def _clear_outbox(self) -> None:
         while self._outbox:
-            keeper.close_all(self._outbox.popleft()[1])
+            close_all(self._outbox.popleft()[1])
 
     def _on_readable(self) -> None:
         """Act on everything that has arrived.
@@ -127,7 +128,7 @@ class KeeperSocket:
     def _receive(self) -> bytes | None:
         """The next bytes; empty at the end of file, None if there are none now."""
         try:
-            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, keeper.CLOEXEC)
+            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, CLOEXEC)
         except BlockingIOError:
             return None
         except OSError:
@@ -135,7 +136,7 @@ class KeeperSocket:
         # The kernel returns no byte that was sent after those with which the descriptors came. If
         # this process has no room for more descriptors, they are missing, and a flag says so.
         if ancillary or flags & socket.MSG_CTRUNC:
-            fds = [fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)]
+            fds = [fd for *_, raw in ancillary for (fd,) in FD.iter_unpack(raw)]
             self._fds.append((self._handled + len(self._input) + len(data), fds))
         return data
 
@@ -149,7 +150,7 @@ class KeeperSocket:
             del self._input[:end]
             self._handled += end
             self._deliver(message)
-            keeper.close_all(self.take_fds())
+            close_all(self.take_fds())
 
     def _deliver(self, message: tuple[Any, ...]) -> None:
         try:

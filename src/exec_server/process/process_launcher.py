@@ -6,11 +6,14 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from exec_server.errors import InternalError, InvalidParams, RpcError
 from exec_server.limits import Limits
-from exec_server.process.child import Child, Network
+from exec_server.process.child import Child
+from exec_server.process.child_parts import Network
 from exec_server.process.limiting.asked_limits import keeper_limits
 from exec_server.process.shell_integration import integrated
 from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
@@ -31,7 +34,7 @@ OpenNetwork = Callable[[StartParams, StartTerms], Network]
 OpenBridge = Callable[[Any, Mapping[str, str]], Network | None]
 
 
-class CheckedStart(NamedTuple):
+class CheckedStart(msgspec.Struct, frozen=True):
     """A `process/start` whose parameters make sense on this machine; nothing is started yet."""
 
     params: StartParams
@@ -97,8 +100,9 @@ class ProcessLauncher:
         Preparing a sandbox or a shell's state may take a while; the program is not started if
         *is_wanted* says no by then. Raises RpcError when the start cannot even be tried.
         """
-        params, cwd, network, snapshot, limits, terms, _ = checked
-        launch = self._launch(params, cwd, terms)
+        params, terms, limits = checked.params, checked.terms, checked.limits
+        network, snapshot = checked.network, checked.snapshot
+        launch = self._launch(params, checked.cwd, terms)
         if limits is not None:
             launch = launch._replace(limits=limits)
             child.asked_limits = limits

@@ -13,10 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from exec_server.errors import InternalError, InvalidParams, InvalidRequest
 from exec_server.limits import Limits
 from exec_server.memory import give_back_memory
-from exec_server.process.child import Child, Outlet
+from exec_server.process.child import Child
+from exec_server.process.child_parts import ChildHome, Outlet
 from exec_server.process.echo_first import EchoFirst
 from exec_server.process.process_answers import (
     has_news,
@@ -81,11 +84,8 @@ class ProcessTable:
     ) -> None:
         self._durable = durable
         self._spawner = spawner.for_session()
-        self._outlet = outlet
         self._limits = limits
-        self._windows = windows
-        self._retention = retention
-        self._echo_first = echo_first
+        self._home = ChildHome(outlet, limits, windows, retention, echo_first or EchoFirst())
         self._launcher = ProcessLauncher(
             spawner=self._spawner,
             limits=limits,
@@ -131,7 +131,7 @@ class ProcessTable:
         child.on_exit = self.on_exit
         spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
         child.on_reaped = terms.release
-        child.terms = terms._replace(release=None)
+        child.terms = msgspec.structs.replace(terms, release=None)
         self._entries[params.process_id] = starting
         answer = answer or self._loop.create_future()
         # This is not a task of the request: a start whose client has vanished still takes its
@@ -140,40 +140,19 @@ class ProcessTable:
         return answer
 
     def _new_child(self, params: process.StartParams) -> Child:
-        return Child(
-            params,
-            outlet=self._outlet,
-            spawner=self._spawner,
-            limits=self._limits,
-            on_closed=self._retain_closed,
-            windows=self._windows,
-            retention=self._retention,
-            echo_first=self._echo_first,
-        )
+        return Child(params, self._home, self._spawner, self._retain_closed)
 
     def _new_durable_child(self, params: process.StartParams) -> Child:
         if self._durable is None:
             raise InvalidRequest(_NO_STATE)
-        return self._durable.new_child(
-            params,
-            outlet=self._outlet,
-            limits=self._limits,
-            on_closed=self._retain_closed,
-            windows=self._windows,
-        )
+        return self._durable.new_child(params, self._home, self._retain_closed)
 
     async def restore(self, jobs: Iterable[LeftJob]) -> None:
         """Go on with the durable processes that an earlier server has left."""
         assert self._durable is not None
         for left in jobs:
             try:
-                child = self._durable.restored(
-                    left,
-                    outlet=self._outlet,
-                    limits=self._limits,
-                    on_closed=self._retain_closed,
-                    windows=self._windows,
-                )
+                child = self._durable.restored(left, self._home, self._retain_closed)
             except (OSError, InternalError) as exc:
                 logger.error("process %.64r could not be restored: %s", left.saved.process_id, exc)
                 continue

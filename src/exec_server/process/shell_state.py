@@ -50,7 +50,7 @@ _OWN_OPTIONS = frozenset(
 )
 # A shell sets these variables itself.
 _OWN_VARIABLES = frozenset({b"PWD", b"OLDPWD", b"SHLVL", b"_"})
-_PLAIN_ALIAS = re.compile(r"^(?!alias )(?=[^\s=']+=)", re.MULTILINE)
+_PLAIN_ALIAS = r"(?m)^(?!alias )(?=[^\s=']+=)"
 
 
 class WantedSnapshot(NamedTuple):
@@ -71,7 +71,7 @@ class WantedSnapshot(NamedTuple):
         return self._replace(own_names=self.own_names.union(names))
 
 
-class ShellState(NamedTuple):
+class ShellState(msgspec.Struct, frozen=True):
     # A script that restores functions, aliases and options.
     script: bytes
     # The variables that the startup files have added or changed.
@@ -132,7 +132,7 @@ def _restoring(shell: str, own: str, functions: str, aliases: str, options: str)
         options = "".join(f"setopt {name}\n" for name in options.split() if name != "login")
         last.append("setopt login")
     if shell == "sh":
-        aliases = _PLAIN_ALIAS.sub("alias ", aliases)
+        aliases = re.sub(_PLAIN_ALIAS, "alias ", aliases)
     plain = [line for line in options.splitlines() if line.split()[-1] not in _OWN_OPTIONS]
     return "\n".join([*first, functions, aliases, *last, *plain, ""])
 

@@ -12,17 +12,27 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
-from exec_server.errors import InternalError, InvalidRequest, RpcError, StartPart
-from exec_server.process import keeper
+from exec_server.errors import InternalError, InvalidRequest, RpcError
+from exec_server.process.keeper_command import keeper_command
 from exec_server.process.keeper_socket import KeeperSocket
+from exec_server.process.keeping.kept_descriptors import close_all
+from exec_server.process.keeping.process_trees import (
+    below,
+    parents_first,
+    processes,
+    signal_each,
+)
+from exec_server.process.keeping.tree_marks import mark_of
 from exec_server.sandbox.placeholders import Folder
+
+if TYPE_CHECKING:
+    from exec_server.errors import StartPart
 
 logger = logging.getLogger(__name__)
 
@@ -47,15 +57,6 @@ _BASE = (1 << 62) | ((1 << 14) - 1) << 48
 _SESSION_SHIFT = 24
 _SESSIONS = _STARTS = (1 << 24) - 1
 _WHOLE = (1 << 63) - 1
-# Runs the file in the first word from its bytecode, if that is up to date. Python compiles a file
-# that it runs itself, which takes 10 ms for the keeper and leaves it with 2 MB more.
-_CACHED = """\
-import sys
-from importlib.machinery import SourceFileLoader
-del sys.argv[0]
-__file__ = sys.argv[0]
-exec(SourceFileLoader("__main__", __file__).get_code("__main__"))
-"""
 # Without a keeper, a tree that keeps forking is killed so many times.
 _ROUNDS = 20
 
@@ -110,7 +111,7 @@ def start_error(number: int, text: str, part: str | None) -> RpcError:
     """The error of a start that a keeper could not make."""
     if part == "limits":
         return InvalidRequest(text)
-    return SpawnFailed(number, text, cast(StartPart | None, part or None))
+    return SpawnFailed(number, text, cast("StartPart | None", part or None))
 
 
 class Spawned(msgspec.Struct, frozen=True):
@@ -210,7 +211,7 @@ class Spawner:
         try:
             self.start()
         except InternalError:
-            keeper.close_all(launch.fds)
+            close_all(launch.fds)
             raise
         self._tokens += 1
         self.has_confined = self.has_confined or launch.fence is not None
@@ -312,7 +313,7 @@ class Spawner:
             future.set_result(Spawned(pid, fds, mark, granted))
             return
         # The program is not wanted any more, or its descriptors did not fit.
-        keeper.close_all(fds)
+        close_all(fds)
         self.end_tree(mark)
         if not future.cancelled():
             future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
@@ -382,7 +383,7 @@ def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket
     with theirs:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-B", "-I", "-S", "-c", _CACHED, keeper.__file__, *arguments],
+                keeper_command("process.keeper", *arguments),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 cwd="/",
@@ -399,11 +400,11 @@ def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket
 def _kill_all(leaders: set[int], base: int) -> None:
     """Kill what *leaders* started, and all that has a mark with *base*, without their keeper."""
     for _ in range(_ROUNDS):
-        table = keeper.processes()
+        table = processes()
         members = {pid for pid, (_, session) in table.items() if session in leaders}
-        marked = {pid for pid in table if keeper.mark_of(pid) & _BASE == base}
-        found = (leaders | members | marked | keeper.below(leaders | marked, table)) & table.keys()
-        keeper.signal_each(keeper.parents_first(found - {os.getpid()}, table), signal.SIGKILL)
+        marked = {pid for pid in table if mark_of(pid) & _BASE == base}
+        found = (leaders | members | marked | below(leaders | marked, table)) & table.keys()
+        signal_each(parents_first(found - {os.getpid()}, table), signal.SIGKILL)
         if not marked:
             return
         leaders = set()

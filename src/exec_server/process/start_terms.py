@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,7 +37,7 @@ class UserAccount(msgspec.Struct, frozen=True):
         return ("as", count, (self.uid, self.gid, list(self.groups)), fence)
 
 
-class StartTerms(NamedTuple):
+class StartTerms(msgspec.Struct, frozen=True):
     """The terms of one start."""
 
     # What its sandbox must stay within; None leaves the sandbox to the request.

@@ -55,7 +55,8 @@ class Stdin:
         """Queue *data*. If the queue is full, return a future that is done once it is accepted."""
         if self._fd < 0 or not data:
             return None
-        if self._is_full() or self._waiting:
+        # A full queue is always watched: it is flushed as soon as it gets full.
+        if self._waiting or (self._is_watching and self._is_full()):
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting[future] = data
             future.add_done_callback(lambda done: self._waiting.pop(done, None))

@@ -1,7 +1,7 @@
 """The part of the sandbox that runs in the keeper: here a child is confined.
 
-The keeper loads this file by its path, on the first start that needs it; only the standard library
-is available there. There are two cases. A command in bubblewrap is an ordinary child whose
+The keeper imports this file on the first start that needs it, where only the standard library
+is available. There are two cases. A command in bubblewrap is an ordinary child whose
 descriptors come from the server; what remains is to have a guard check its mounts before the
 command runs, to watch them from then on, to find its members for signals, and to notice when all of
 them are gone. A command without namespaces is started by a thread that has given up all rights

@@ -10,7 +10,6 @@ import select
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,8 +20,11 @@ from exec_server.errors import ConfigurationError
 from exec_server.process import keeper_socket
 from exec_server.process.durable import durable_keeper, durable_spawner
 from exec_server.process.durable.durable_spawner import DurableSpawner, kill_marked
+from exec_server.process.durable.keeper_strangers import KEY_BYTES
+from exec_server.process.durable.kept_job import STARTED, STATUS
 from exec_server.process.durable.state_directory import StateDirectory
 from exec_server.process.journal import Journal
+from exec_server.process.keeper_command import keeper_command
 from tests.requirements import requirement
 from tests.support.durable import is_running, until
 
@@ -91,7 +93,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         listener.bind(str(path))
         listener.listen()
         subprocess.run(
-            [sys.executable, "-I", "-S", durable_keeper.__file__, str(tmp_path), "0"],
+            keeper_command("process.durable.durable_keeper", str(tmp_path), "0"),
             stdin=listener.fileno(),
             env={},
             start_new_session=True,
@@ -106,7 +108,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     kill_marked({MARK, OTHER_MARK})
 
 
-KEY = bytes(range(durable_keeper.KEY_BYTES))
+KEY = bytes(range(KEY_BYTES))
 
 
 def connect(folder: Path, key: bytes = KEY) -> Server:
@@ -274,7 +276,7 @@ def test_a_start_that_fails_leaves_no_sign_of_a_start(folder):
     settings = {"name": "dd", "drains": True, **BOUNDS}
     server.send("spawn", 1, b"/no/such", [b"x"], {}, b"/", None, False, None, MARK, settings)
     assert server.receive()[0][:2] == ("failed", 1)
-    assert not (path / durable_keeper.STARTED).exists()
+    assert not (path / STARTED).exists()
     server.sock.close()
 
 
@@ -293,7 +295,7 @@ async def test_an_exit_between_the_greeting_and_the_adoption_is_reported(folder)
     try:
         (job,) = await spawner.connect()
         spawner.write(job.name, None, b"go\n", lambda: None)
-        await until((path / durable_keeper.STATUS).exists)
+        await until((path / STATUS).exists)
         # The keeper answers this after it has told of the exit.
         is_answered = asyncio.Event()
         spawner.write(job.name, None, b"", is_answered.set)

@@ -11,7 +11,7 @@ import pytest
 
 from exec_server import read_only
 from exec_server.client_urls import connect
-from exec_server.process.durable import durable_keeper
+from exec_server.process.durable.kept_job import STATUS
 from tests.requirements import requirement
 from tests.support.backends import needs_bubblewrap
 from tests.support.durable import StateServers, is_running, jobs_of, read_all, until
@@ -160,7 +160,7 @@ async def test_a_status_of_an_earlier_release_has_an_end_without_usage(servers: 
         await read_all(wire, "a")
         (folder,) = servers.jobs
         servers.kill()
-    file = folder / durable_keeper.STATUS
+    file = folder / STATUS
     known = json.loads(file.read_text())
     assert known["facts"]["wall"] > 0
     file.write_text(json.dumps({name: known[name] for name in ("status", "pid", "endedAt")}))

@@ -19,6 +19,7 @@ import pytest
 
 import exec_server
 from exec_server.process.durable import durable_keeper
+from exec_server.process.durable.keeper_strangers import KEY_BYTES
 from exec_server.version import VERSION
 from tests.requirements import requirement
 from tests.sandbox.test_processes import needs_bubblewrap, workspace_write
@@ -251,6 +252,8 @@ async def test_files_that_were_replaced_under_a_running_server_cost_a_start_and_
     servers = run(older)
     async with Wire(servers.url) as wire:
         await wire.initialize()
+        # The keeper of ordinary commands runs: it no longer reads the files that are replaced.
+        assert (await wire.run("first", ["echo", "served"])).stdout == b"served\n"
         # An upgrade in place: the first durable job starts the keeper of the next release.
         older.remove()
         install(older.folder, "99.0.0", speaks=MINE + 2, oldest=MINE + 2)
@@ -267,7 +270,7 @@ def odd_keeper(tmp_path: Path) -> Iterator[Any]:
     """A keeper that begins with other words than a server knows."""
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    (state / durable_keeper.KEY).write_bytes(bytes(durable_keeper.KEY_BYTES))
+    (state / durable_keeper.KEY).write_bytes(bytes(KEY_BYTES))
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(state / durable_keeper.SOCKET))
     listener.listen()

@@ -8,8 +8,10 @@ import os
 import pytest
 
 from exec_server.errors import InvalidRequest
+from exec_server.protocol.sandbox import workspace_write
 from tests.requirements import requirement
 from tests.support.attackers import ATTACKERS
+from tests.support.backends import needs_bubblewrap
 from tests.support.durable import is_running, until
 
 pytestmark = pytest.mark.one_loop
@@ -64,3 +66,37 @@ async def _is_told(limited, process_id: str, limit: str) -> None:
     """The server's log names the limit that has ended a process."""
     line = f"{process_id}' has reached its limit `{limit}`"
     await until(lambda: line in limited.log.read_text(), f"not told: {line}")
+
+
+@requirement("limits:granted")
+async def test_threads_of_other_programs_of_the_user_are_not_those_of_a_command(client, limited):
+    """Where a limit of the user's processes is the second line, all his threads count for it."""
+    many = (
+        "import sys, threading\n"
+        "lock = threading.Lock(); lock.acquire()\n"
+        "for _ in range(400): threading.Thread(target=lock.acquire, daemon=True).start()\n"
+        "print('started', flush=True); sys.stdin.read()\n"
+    )
+    argv = [limited.user.python, "-c", many]
+    async with asyncio.timeout(PATIENCE), await client.start(argv, cwd="/", stdin=True) as other:
+        assert await other.stdout.readline() == b"started\n"
+        done = await client.run(["sh", "-c", "true | echo works"], cwd="/", limits={"pids": 20})
+        assert (done.returncode, done.stdout) == (0, b"works\n")
+        await other.terminate()
+
+
+@requirement("limits:memory-files")
+@needs_bubblewrap
+async def test_files_without_content_count_for_memory_in_a_sandbox(client, limited):
+    code = (
+        "for n in range(300_000): open(f'/dev/shm/{n}', 'w').close()\nimport time; time.sleep(60)"
+    )
+    argv = [limited.user.python, "-c", code]
+    place = workspace_write([limited.place])
+    start = client.start(argv, cwd="/", sandbox=place, limits={"memory": 48 << 20})
+    async with asyncio.timeout(PATIENCE), await start as process:
+        if process.limits["memory"].mechanism != "watched":
+            # The kernel counts them.
+            return
+        assert await process.wait() != 0
+        await _is_told(limited, process.process_id, "memory")

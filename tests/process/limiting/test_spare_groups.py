@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 
 import pytest
@@ -15,15 +17,22 @@ MEMORY = (("cgroup1", "memory", 64.0),)
 class FakeGroup(Group):
     """A group that is removed, or can be reset, if it is told so."""
 
-    def __init__(self, bounds=MEMORY, *, can_reset=True, can_remove=True):
+    def __init__(self, bounds=MEMORY, *, can_reset=True, can_remove=True, can_open=True):
         super().__init__("1")
         self.bounds = bounds
+        self.can_open = can_open
+        self.is_opened = False
         self.can_reset = can_reset
         self.can_remove = can_remove
         self.removals = 0
 
     def reset(self):
         return self.can_reset
+
+    def open_entrances(self):
+        if not self.can_open:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.is_opened = True
 
     def remove(self):
         self.removals += 1
@@ -59,6 +68,26 @@ def test_a_group_is_made_for_the_next_start_when_there_is_time(made):
     spares.work(later())
     assert spares.due is None
     assert spares.take(MEMORY) is made.groups[0]
+    assert made.groups[0].is_opened
+
+
+def test_a_group_that_cannot_be_opened_is_no_spare():
+    groups = []
+
+    def make(bounds):
+        groups.append(FakeGroup(bounds, can_open=False))
+        return groups[-1]
+
+    spares = SpareGroups(make)
+    spares.take(MEMORY)
+    while spares.due is not None:
+        spares.work(later())
+    assert spares.take(MEMORY) is None
+    spares.give_back(used := FakeGroup(can_open=False), is_reusable=True)
+    assert spares.take(MEMORY) is None
+    while spares.due is not None:
+        spares.work(later())
+    assert [group.removals for group in (*groups, used)] == [1] * (len(groups) + 1)
 
 
 @pytest.mark.parametrize("has_time", [True, False])
@@ -71,6 +100,7 @@ def test_a_group_of_which_nothing_is_left_is_used_again(made, has_time):
         spares.work(0.0)
         assert spares.due is None
     assert spares.take(MEMORY) is group
+    assert group.is_opened
     assert not made.groups and not group.removals
 
 

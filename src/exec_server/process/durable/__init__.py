@@ -13,6 +13,8 @@
     durable_spawner.py  the server's side of the durable keeper
     keeper_hello.py     the first message of that keeper: whether the two understand each other
     durable_keeper.py   the durable keeper, a program of its own
+    keeper_strangers.py  connections to it that have not sent its key yet
+    kept_job.py         one job, in that keeper
     kept_input.py       the input of a job, in that keeper
 
 The journal itself is ../journal.py; the keeper loads it, too.

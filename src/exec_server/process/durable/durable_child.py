@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from exec_server.limits import Limits
-from exec_server.process.child import Child, NumberedSize, Outlet, Sandbox
+from exec_server.process.child import Child
+from exec_server.process.child_parts import ChildHome, NumberedSize, Sandbox
 from exec_server.process.durable.durable_job import DurableJob
 from exec_server.process.durable.durable_stdin import DurableStdin
 from exec_server.process.durable.journal_log import Record
@@ -19,13 +19,13 @@ from exec_server.process.durable.journal_pump import JournalPump
 from exec_server.process.durable.keeper_hello import HeldJob
 from exec_server.process.durable.state_directory import StoredJob, StoredStatus
 from exec_server.process.durable.stored_control import StoredControl
+from exec_server.process.echo_first import EchoFirst
 from exec_server.process.end_report import Order, order_of
 from exec_server.process.spawn import Facts
 from exec_server.protocol import process
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import Backend
 from exec_server.state.output_log import Chunk
-from exec_server.state.window import WindowBudget
 
 logger = logging.getLogger(__name__)
 
@@ -48,20 +48,12 @@ class DurableChild(Child):
         self,
         params: process.StartParams,
         job: DurableJob,
-        *,
-        outlet: Outlet,
-        limits: Limits,
+        home: ChildHome,
         on_closed: Callable[[Child], None],
-        windows: WindowBudget,
     ) -> None:
-        super().__init__(
-            params,
-            outlet=outlet,
-            spawner=job,
-            limits=limits,
-            on_closed=on_closed,
-            windows=windows,
-        )
+        # Its journal retains its output, and its input goes its own way.
+        own = home._replace(retention=None, echo_first=EchoFirst())
+        super().__init__(params, own, job, on_closed)
         self.job = job
         self._asked_window = params.flow_window
         self._wants_stdin = params.pipe_stdin

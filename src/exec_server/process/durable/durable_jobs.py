@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from exec_server.errors import ConfigurationError, InvalidRequest
 from exec_server.limits import Limits
-from exec_server.process import keeper
-from exec_server.process.child import Child, Outlet
+from exec_server.process.child import Child
+from exec_server.process.child_parts import ChildHome
 from exec_server.process.durable.durable_child import (
     KEEPER_DIED,
     MACHINE_RESTARTED,
@@ -30,9 +30,9 @@ from exec_server.process.durable.state_directory import (
     StoredStatus,
     boot_id,
 )
+from exec_server.process.keeping.kept_descriptors import close_all
 from exec_server.protocol import process
 from exec_server.sandbox import own_places
-from exec_server.state.window import WindowBudget
 
 logger = logging.getLogger(__name__)
 
@@ -250,11 +250,8 @@ class SessionJobs:
     def new_child(
         self,
         params: process.StartParams,
-        *,
-        outlet: Outlet,
-        limits: Limits,
+        home: ChildHome,
         on_closed: Callable[[Child], None],
-        windows: WindowBudget,
     ) -> DurableChild:
         """A process that is about to start. Raises InvalidRequest if it cannot be durable."""
         if params.network_proxy is not None or params.enforce_managed_network:
@@ -266,8 +263,8 @@ class SessionJobs:
             argv=params.argv,
             cwd=params.cwd,
             tty=params.tty,
-            rows=params.rows or limits.default_rows,
-            cols=params.cols or limits.default_cols,
+            rows=params.rows or home.limits.default_rows,
+            cols=params.cols or home.limits.default_cols,
             exit_signals=params.exit_signals,
             details=params.details,
             report=params.report,
@@ -279,14 +276,7 @@ class SessionJobs:
             started_at=0,
             boot_id=self.jobs.boot_id,
         )
-        return DurableChild(
-            params,
-            self.jobs.new_job(saved),
-            outlet=outlet,
-            limits=limits,
-            on_closed=on_closed,
-            windows=windows,
-        )
+        return DurableChild(params, self.jobs.new_job(saved), home, on_closed)
 
     def _new_mark(self) -> int:
         while (mark := self.mark | secrets.randbits(_START_BITS)) in self._marks:
@@ -296,11 +286,8 @@ class SessionJobs:
     def restored(
         self,
         left: LeftJob,
-        *,
-        outlet: Outlet,
-        limits: Limits,
+        home: ChildHome,
         on_closed: Callable[[Child], None],
-        windows: WindowBudget,
     ) -> DurableChild:
         """A process of an earlier server: it goes on, has ended or is lost. Raises OSError."""
         saved = left.saved
@@ -308,14 +295,7 @@ class SessionJobs:
         job.open()
         for damage in job.log.damage:
             logger.error("journal of process %.64r is damaged: %s", saved.process_id, damage)
-        child = DurableChild(
-            _params(saved),
-            job,
-            outlet=outlet,
-            limits=limits,
-            on_closed=on_closed,
-            windows=windows,
-        )
+        child = DurableChild(_params(saved), job, home, on_closed)
         child.restore(saved)
         if (file := job.record_file()) is not None:
             # Only jobs with such a file need this.
@@ -330,7 +310,7 @@ class SessionJobs:
         if left.kept is not None and fds is not None and "lost" not in job.log.notes:
             child.go_on(left.kept, fds, left.status)
         else:
-            keeper.close_all(fds or ())
+            close_all(fds or ())
             job.release()
             child.finish(self.jobs.state.status(left.name), self.jobs.lost_reason(saved))
         return child

@@ -1,6 +1,6 @@
 """The durable keeper: a keeper whose programs outlive the server that asked for them.
 
-Run as ``python -I -S durable_keeper.py DIR DESCRIPTORS`` with a listening socket as
+Run with DIR and DESCRIPTORS as its words (see keeper_command.py) and a listening socket as
 descriptor 0, it leaves its parent at once and serves one server after another. It does what the
 keeper does (see keeper.py), and it holds duplicates of everything that a server needs to go on with
 a job: the read ends of its outputs, and its input. While no server is connected it moves the output
@@ -64,15 +64,25 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import json
 import os
 import select
 import socket
-import struct
 import sys
 import time
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+
+from exec_server.process import keeper
+from exec_server.process.durable.keeper_strangers import KeeperStrangers
+from exec_server.process.durable.kept_job import STARTED, KeptJob
+from exec_server.process.keeping.keeper_setup import (
+    become_subreaper,
+    leave_signals_to_server,
+    take_socket,
+)
+from exec_server.process.keeping.kept_descriptors import close_all, descriptors
+from exec_server.process.keeping.late_parts import confine, exit_facts, limiting
+from exec_server.process.keeping.process_trees import own_children
+from exec_server.process.keeping.tree_marks import WHOLE_MARK
 
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
@@ -80,189 +90,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from exec_server.process import journal, keeper
-    from exec_server.process.durable import kept_input
-else:
-
-    def load(*path):
-        """Load a file whose path begins in the folder above this one."""
-        assert path in (("keeper.py",), ("journal.py",), ("durable", "kept_input.py"))
-        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        name = path[-1].removesuffix(".py")
-        spec = spec_from_file_location(name, os.path.join(folder, *path))
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    keeper, journal = load("keeper.py"), load("journal.py")
-    kept_input = load("durable", "kept_input.py")
+    from exec_server.process.keeping.child_stdio import Stdio
+    from exec_server.process.keeping.server_messages import StartRequest
 
 # The version of the messages above, and the oldest one that both ends of this release understand.
 VERSION = 1
 OLDEST = 1
 SOCKET, LOCK, KEY = "keeper.sock", "keeper.lock", "keeper.key"
-KEY_BYTES = 32
-# Connections that have not sent the key yet; the oldest gives way to a new one.
-MAX_STRANGERS = 8
-STARTED, STATUS = "started", "status"
-# So much is moved at once, and so often per wake-up, before other jobs have their turn.
-TAKE_BYTES = 1 << 16
-TAKES = 16
 # After a write to the disk has failed, it is tried again this much later.
 RETRY_SECONDS = 1.0
 # A job with a window waits so long for its reader, unless its settings say how long.
 HOLD_SECONDS = 30.0
 # Jobs whose state directory was removed have so many seconds after SIGTERM.
 REMOVED_GRACE = 2.0
-# So many orders of clients are kept for the report of a job.
-MAX_ORDERS = 8
 # The first server connects at once.
 FIRST_SERVER_SECONDS = 5.0
-
-
-class KeptJob:
-    """One job: what a server needs of it, and how far it is."""
-
-    __slots__ = (
-        "ended",
-        "input",
-        "is_stored",
-        "is_unwanted",
-        "journal",
-        "mark",
-        "name",
-        "orders",
-        "outputs",
-        "pid",
-        "settings",
-        "status",
-        "why",
-    )
-
-    def __init__(self, settings: dict[str, Any], pid: int, mark: int) -> None:
-        self.name: str = settings["name"]
-        self.settings = settings
-        self.pid = pid
-        self.mark = mark
-        # The read ends of stdout and stderr; or a terminal and both ends of the pipe behind it.
-        self.outputs: list[int] = []
-        self.input: kept_input.KeptInput | None = None
-        self.status: int | None = None
-        # The reason and the facts of its end; and who has asked for it, of a job with a report.
-        self.why: dict[str, Any] = {}
-        self.orders: list[dict[str, Any]] = []
-        # True once the status is on the disk.
-        self.is_stored = False
-        self.is_unwanted = False
-        # While this process moves the output: the journal, and the streams that have ended.
-        self.journal: journal.Journal | None = None
-        self.ended: set[str] = set()
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        return ("pty",) if len(self.outputs) == 3 else ("stdout", "stderr")
-
-    def described(self) -> dict[str, Any]:
-        if self.input is None:
-            state = "none"
-        else:
-            state = "closing" if self.input.is_closing else "open"
-        return {
-            "name": self.name,
-            "pid": self.pid,
-            "mark": self.mark,
-            "status": self.status,
-            "input": state,
-        }
-
-    def hold(self, stdio: keeper.Stdio, forget: Callable[[int], object]) -> None:
-        """Keep duplicates of our ends of *stdio*."""
-        self.outputs = stdio.keep_outputs()
-        if stdio.terminal is not None:
-            pipe = os.pipe2(os.O_CLOEXEC)
-            self.outputs += map(keeper.descriptors.kept, pipe)
-            keeper.close_all(pipe)
-        for fd in self.outputs:
-            os.set_blocking(fd, False)
-        if stdio.terminal is not None or len(stdio.ours) > 2:
-            fd = keeper.descriptors.kept(stdio.ours[-1])
-            self.input = kept_input.KeptInput(
-                fd, is_terminal=stdio.terminal is not None, forget=forget
-            )
-
-    def share_input(self) -> kept_input.InputLog | None:
-        """A log through which the server writes the input; None if that is impossible now."""
-        assert self.input is not None
-        try:
-            fd = os.memfd_create("exec-server-input", os.MFD_CLOEXEC)
-            try:
-                kept = keeper.descriptors.kept(fd)
-            finally:
-                os.close(fd)
-        except (AttributeError, OSError):
-            return None
-        try:
-            log = self.input.share(kept)
-        except OSError:
-            log = None
-        if log is None:
-            os.close(kept)
-        return log
-
-    def take(self, stream: str, folder: str) -> None:
-        """Move output into the journal. Sets `ended`; the journal says if it is stalled."""
-        self._open_journal(folder)
-        try:
-            for _ in range(TAKES):
-                if self._take_once(stream) is None:
-                    return
-        except journal.EndOfStream:
-            self.ended.add(stream)
-
-    @property
-    def has_too_much_output(self) -> bool:
-        most = (self.settings.get("limits") or {}).get("outputBytes")
-        if most is None or self.journal is None:
-            return False
-        return sum(map(self.journal.size, self.streams)) > int(most)
-
-    def say(self, text: str, folder: str) -> None:
-        """Write *text* behind the output of the job, which a server would do if there was one."""
-        try:
-            line = text.encode() + (b"\r\n" if self.streams == ("pty",) else b"\n")
-            self._open_journal(folder).append(self.streams[-1], line)
-        except OSError:
-            # The disk refuses it. The exit status tells that the job was killed.
-            pass
-
-    def _open_journal(self, folder: str) -> journal.Journal:
-        if self.journal is None:
-            bounds = {name: self.settings[name] for name in ("max_bytes", "max_records")}
-            self.journal = journal.Journal.open(
-                os.path.join(folder, self.name), streams=self.streams, **bounds
-            )
-        return self.journal
-
-    def _take_once(self, stream: str) -> journal.Record | None:
-        assert self.journal is not None
-        if stream == "pty":
-            terminal, reader, writer = self.outputs
-            return journal.take_terminal(self.journal, terminal, (reader, writer), TAKE_BYTES)
-        fd = self.outputs[self.streams.index(stream)]
-        return self.journal.take(stream, fd, TAKE_BYTES)
-
-    def stop_taking(self) -> None:
-        self.ended.clear()
-        if self.journal is not None:
-            self.journal.close()
-            self.journal = None
-
-    def close(self) -> None:
-        self.stop_taking()
-        keeper.close_all(self.outputs)
-        self.outputs = []
-        if self.input is not None:
-            self.input.close()
 
 
 class DurableKeeper(keeper.Keeper):
@@ -273,13 +115,9 @@ class DurableKeeper(keeper.Keeper):
 
     def __init__(self, listener: socket.socket, folder: str, lock: int) -> None:
         # There is no server yet.
-        super().__init__(listener)
+        super().__init__(listener, epoll := select.epoll())
         # The open lock file of the state directory.
         self._lock = lock
-        with open(os.path.join(folder, KEY), "rb") as file:
-            self._key = file.read()
-        # What each connection has sent of the key.
-        self._strangers: dict[socket.socket, bytes] = {}
         self._listener = listener
         self._server: socket.socket | None = None
         self._folder = os.path.join(folder, "jobs")
@@ -288,7 +126,7 @@ class DurableKeeper(keeper.Keeper):
         self._starting: dict[str, Any] = {}
         self._is_stopping = False
         # A keeper of many jobs waits for many descriptors.
-        self._epoll = self._poll = select.epoll()
+        self._epoll = epoll
         self._handlers: dict[int, Callable[[], object]] = {}
         # When to try again what the disk has refused, and a bound for the first wait.
         self._retry_at: float | None = None
@@ -296,7 +134,12 @@ class DurableKeeper(keeper.Keeper):
         # When jobs with a window are drained, too, because no server has come back.
         self._holds_until: float | None = None
         self._watch(self._wake, self._reap)
-        self._watch(listener.fileno(), self._accept)
+        with open(os.path.join(folder, KEY), "rb") as file:
+            key = file.read()
+        self._strangers = KeeperStrangers(
+            listener, key, watch=self._watch, unwatch=self._unwatch, admit=self._begin_serving
+        )
+        self._watch(listener.fileno(), self._strangers.accept)
 
     @property
     def has_server(self) -> bool:
@@ -306,8 +149,8 @@ class DurableKeeper(keeper.Keeper):
         """Serve until a server says stop, or until there is nothing to keep."""
         while not self._is_stopping and self._has_work():
             ready = [fd for fd, _ in self._epoll.poll(self._patience())]
-            if self._walls is not None:
-                self._end_unwalled(self._walls.lost(set(ready)))
+            if self._sandboxes.walls is not None:
+                self._sandboxes.look(set(ready))
             if self._limiter is not None:
                 self._limiter.look()
             for fd in ready:
@@ -334,7 +177,7 @@ class DurableKeeper(keeper.Keeper):
     def _has_work(self) -> bool:
         if self._server is not None or self._jobs or time.monotonic() < self._alone_until:
             return True
-        return bool(self._children())
+        return bool(own_children(self._live))
 
     def _patience(self) -> float | None:
         now = time.monotonic()
@@ -356,51 +199,10 @@ class DurableKeeper(keeper.Keeper):
 
     # The server.
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        if struct.unpack("3i", credentials)[1] != os.geteuid():
-            sock.close()
-            return
-        sock.setblocking(False)
-        if len(self._strangers) >= MAX_STRANGERS:
-            self._turn_away(next(iter(self._strangers)))
-        self._strangers[sock] = b""
-        self._watch(sock.fileno(), functools.partial(self._identify, sock))
-        self._identify(sock)
-
-    def _identify(self, sock: socket.socket) -> None:
-        """Read the key from a new connection, and nothing beyond it."""
-        said = self._strangers[sock]
-        try:
-            more = sock.recv(KEY_BYTES - len(said))
-        except BlockingIOError:
-            return
-        except OSError:
-            more = b""
-        said += more
-        if more and len(said) < KEY_BYTES:
-            self._strangers[sock] = said
-        elif is_same(said, self._key):
-            self._unwatch(sock.fileno())
-            del self._strangers[sock]
-            self._begin_serving(sock)
-        else:
-            self._turn_away(sock)
-
-    def _turn_away(self, sock: socket.socket) -> None:
-        del self._strangers[sock]
-        self._unwatch(sock.fileno())
-        sock.close()
-
     def _begin_serving(self, sock: socket.socket) -> None:
         # From here on the server moves the output.
         self._unwatch(self._listener.fileno())
-        for stranger in tuple(self._strangers):
-            self._turn_away(stranger)
+        self._strangers.turn_all_away()
         for job in self._jobs.values():
             self._stop_taking(job)
         sock.setblocking(True)
@@ -432,8 +234,8 @@ class DurableKeeper(keeper.Keeper):
         self._sock = self._listener
         self._input.clear()
         while self._fds:
-            keeper.close_all(self._fds.pop())
-        self._watch(self._listener.fileno(), self._accept)
+            close_all(self._fds.pop())
+        self._watch(self._listener.fileno(), self._strangers.accept)
         held = [job.settings.get("holds", HOLD_SECONDS) for job in self._jobs.values()]
         self._holds_until = time.monotonic() + max(held) if held else None
         for job in tuple(self._jobs.values()):
@@ -485,11 +287,12 @@ class DurableKeeper(keeper.Keeper):
 
     # Starting.
 
-    def _start(self, token: int, *start: Any) -> None:
-        self._starting = start[-1]
+    def _start(self, token: int, asked: StartRequest) -> None:
+        assert asked.settings is not None
+        self._starting = asked.settings
         started = os.path.join(self._folder, self._starting["name"], STARTED)
         try:
-            super()._start(token, *start)
+            super()._start(token, asked)
         except BaseException:
             if os.path.exists(started):
                 os.unlink(started)
@@ -500,8 +303,8 @@ class DurableKeeper(keeper.Keeper):
         path = os.path.join(self._folder, self._starting["name"], STARTED)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
-    def _tell_start(self, token: int, pid: int, stdio: keeper.Stdio, *granted: Any) -> None:
-        job = KeptJob(self._starting, pid, self._marks[pid])
+    def _tell_start(self, token: int, pid: int, stdio: Stdio, *granted: Any) -> None:
+        job = KeptJob(self._starting, pid, self._trees.marks[pid])
         try:
             job.hold(stdio, self._unwatch)
             self._send(("spawned", token, pid, len(job.outputs), *granted), job.outputs)
@@ -576,8 +379,7 @@ class DurableKeeper(keeper.Keeper):
     def _note_order(self, name: str, order: dict[str, Any]) -> None:
         """A client is about to signal a job: a report says so, also if the server is killed now."""
         if name in self._jobs:
-            self._jobs[name].orders.append(order)
-            del self._jobs[name].orders[:-MAX_ORDERS]
+            self._jobs[name].note_order(order)
 
     # Output, while no server is there.
 
@@ -655,21 +457,8 @@ class DurableKeeper(keeper.Keeper):
 
     def _store(self, job: KeptJob) -> None:
         """Write the status to the job's folder, now or as soon as the disk allows it."""
-        folder = os.path.join(self._folder, job.name)
-        ended_at = time.time_ns() // 1_000_000
-        known = {"status": job.status, "pid": job.pid, "endedAt": ended_at}
-        # Only what was asked for, or has happened, is there.
-        known |= {name: value for name, value in job.why.items() if value is not None}
-        data = json.dumps(known, ensure_ascii=False, separators=(",", ":")) + "\n"
-        new = os.path.join(folder, f"{STATUS}.new")
         try:
-            fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(fd, data.encode("utf-8", "replace"))
-            finally:
-                os.close(fd)
-            os.rename(new, os.path.join(folder, STATUS))
-            job.is_stored = True
+            job.store(self._folder)
         except OSError:
             self._retry_soon()
 
@@ -726,14 +515,8 @@ class DurableKeeper(keeper.Keeper):
             self._end(job)
 
     def _end(self, job: KeptJob) -> None:
-        self._ending.add((job.mark, (1 << 63) - 1))
-        self._kill_marked()
-
-
-def is_same(said: bytes, key: bytes) -> bool:
-    """True if both are the same key; takes as long for each wrong one."""
-    differences = sum(a != b for a, b in zip(said, key, strict=False))
-    return len(said) == len(key) == KEY_BYTES and not differences
+        self._trees.ending.add((job.mark, WHOLE_MARK))
+        self._trees.kill()
 
 
 def identity(path: str) -> tuple[int, int] | None:
@@ -749,9 +532,9 @@ def load_everything() -> None:
     """Import what is otherwise imported late: the files may be those of another release then."""
     for name in ("ctypes", "subprocess", "traceback"):
         import_module(name)
-    keeper.confine().load_everything()
-    keeper.limiting()
-    keeper.exit_facts().load_everything()
+    confine().load_everything()
+    limiting()
+    exit_facts().load_everything()
 
 
 def main() -> None:
@@ -759,17 +542,17 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     folder, of_children = sys.argv[1], int(sys.argv[2])
-    keeper.leave_signals_to_server()
+    leave_signals_to_server()
     lock = os.open(os.path.join(folder, LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     # A keeper before this one may be about to end. A fork does not inherit this kind of lock.
     fcntl.lockf(lock, fcntl.LOCK_EX)
     os.ftruncate(lock, 0)
     os.pwrite(lock, b"%d\n" % os.getpid(), 0)
-    keeper.descriptors.raise_own(of_children)
-    keeper.become_subreaper()
+    descriptors.raise_own(of_children)
+    become_subreaper()
     load_everything()
     # The keeper's own socket is one of C alone, which does not accept.
-    listener = socket.socket(fileno=keeper.take_socket().detach())
+    listener = socket.socket(fileno=take_socket().detach())
     durable = DurableKeeper(listener, folder, lock)
     path = os.path.join(folder, SOCKET)
     mine = identity(path)
@@ -781,7 +564,3 @@ def main() -> None:
         if mine is not None and identity(path) == mine:
             os.unlink(path)
         durable.end_trees(grace=durable.stop_grace, has_server=durable.has_server)
-
-
-if __name__ == "__main__":
-    main()

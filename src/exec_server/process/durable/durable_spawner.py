@@ -13,18 +13,25 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, TypeVar
 
 from exec_server.errors import ConfigurationError, InternalError, InvalidRequest, RpcError
-from exec_server.process import keeper
 from exec_server.process.durable import durable_keeper
 from exec_server.process.durable.keeper_hello import HeldJob, UnknownKeeper, silent, understood
 from exec_server.process.durable.state_directory import StateDirectory
+from exec_server.process.keeper_command import keeper_command
 from exec_server.process.keeper_socket import KeeperSocket, connect, listen
+from exec_server.process.keeping.kept_descriptors import close_all
+from exec_server.process.keeping.process_trees import (
+    below,
+    parents_first,
+    processes,
+    signal_each,
+)
+from exec_server.process.keeping.tree_marks import mark_of
 from exec_server.process.spawn import (
     Granted,
     Launch,
@@ -148,14 +155,7 @@ class DurableSpawner:
             with listen(self._state.socket_path) as listener:
                 os.chmod(self._state.socket_path, 0o600)
                 starter = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-I",
-                        "-S",
-                        durable_keeper.__file__,
-                        folder,
-                        self._descriptors,
-                    ],
+                    keeper_command("process.durable.durable_keeper", folder, self._descriptors),
                     stdin=listener.fileno(),
                     stdout=subprocess.DEVNULL,
                     # It must not hold a pipe that the server's parent reads to its end.
@@ -193,7 +193,7 @@ class DurableSpawner:
         self._reap_starter()
         self._live.clear()
         while self._fetched:
-            keeper.close_all(self._fetched.popitem()[1] or ())
+            close_all(self._fetched.popitem()[1] or ())
         # Their clients are not told that these were accepted; they repeat them.
         self._writes.clear()
         self._shares.clear()
@@ -221,7 +221,7 @@ class DurableSpawner:
             self._check_limits(launch)
             self.start()
         except RpcError:
-            keeper.close_all(launch.fds)
+            close_all(launch.fds)
             raise
         self.has_confined = self.has_confined or launch.fence is not None
         future: asyncio.Future[Spawned] = asyncio.get_running_loop().create_future()
@@ -345,7 +345,7 @@ class DurableSpawner:
         if self._link is not None:
             self._link.send(message, fds)
         else:
-            keeper.close_all(fds)
+            close_all(fds)
 
     # Messages of the keeper.
 
@@ -398,7 +398,7 @@ class DurableSpawner:
             future.set_result(Spawned(pid, fds, mark, granted))
             return
         # The program is not wanted any more, or its descriptors did not fit.
-        keeper.close_all(fds)
+        close_all(fds)
         self._live[pid] = (lambda *_: None, mark)
         self.end_tree(mark)
         if not future.cancelled():
@@ -414,7 +414,7 @@ class DurableSpawner:
         future = self._fds.pop(token)
         fds = self._link.take_fds() if count > 0 else []
         if future.done() or len(fds) != max(0, count):
-            keeper.close_all(fds)
+            close_all(fds)
             fds, count = [], -1
         if not future.done():
             future.set_result(None if count < 0 else fds)
@@ -425,7 +425,7 @@ class DurableSpawner:
         name, shared = self._shares.pop(token)
         if len(fds) != count:
             # This process has no room for more descriptors.
-            keeper.close_all(fds)
+            close_all(fds)
             self.give_back_input(name)
             fds = []
         shared(fds)
@@ -495,11 +495,11 @@ def kill_marked(marks: Collection[int], *, leaders: set[int] | None = None) -> N
     """Kill all processes with one of *marks*, and all of *leaders*; their keeper is gone."""
     known = leaders or set()
     for _ in range(_ROUNDS):
-        table = keeper.processes()
+        table = processes()
         members = {pid for pid, (_, session) in table.items() if session in known}
-        marked = {pid for pid in table if keeper.mark_of(pid) in marks}
-        found = (known | members | marked | keeper.below(known | marked, table)) & table.keys()
-        keeper.signal_each(keeper.parents_first(found - {os.getpid()}, table), signal.SIGKILL)
+        marked = {pid for pid in table if mark_of(pid) in marks}
+        found = (known | members | marked | below(known | marked, table)) & table.keys()
+        signal_each(parents_first(found - {os.getpid()}, table), signal.SIGKILL)
         if not marked:
             return
         known = set()

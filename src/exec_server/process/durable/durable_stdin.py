@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from exec_server.process import keeper
 from exec_server.process.durable.direct_input import DirectInput
 from exec_server.process.durable.kept_input import InputLog
+from exec_server.process.keeping.kept_descriptors import close_all
 
 # So much is under way to the keeper before the next write waits here.
 _UNDER_WAY_BYTES = 1 << 20
@@ -136,7 +136,7 @@ class DurableStdin:
     def _on_shared(self, fds: list[int]) -> None:
         self._is_asking = False
         if self._is_closed:
-            keeper.close_all(fds)
+            close_all(fds)
             return
         if fds:
             fd, log = fds

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from exec_server.process.journal import EndOfStream, Journal, Record, take_terminal
+from exec_server.process.journal import Journal
+from exec_server.process.journaling.journal_format import EndOfStream, Record
+from exec_server.process.journaling.terminal_output import take_terminal
 from exec_server.protocol.process import Stream
 from exec_server.state.output_log import Chunk, Page
 from exec_server.state.window import CHUNK_COST

@@ -8,8 +8,8 @@ import fcntl
 from collections.abc import Callable
 
 from exec_server.memory import keep_freed_memory
-from exec_server.process import keeper
 from exec_server.process.durable.journal_log import EndOfStream, JournalLog, Record
+from exec_server.process.keeping.kept_descriptors import close_all
 from exec_server.process.pump import BULK_PIPE, REST_SECONDS, SMALL_READ, OutputGate
 from exec_server.protocol.process import Stream
 
@@ -88,7 +88,7 @@ class JournalPump:
             self._retry.cancel()
             self._retry = None
         fds, self._fds = self._fds, ()
-        keeper.close_all(fds)
+        close_all(fds)
 
     def _pause(self) -> None:
         if self._is_reading:

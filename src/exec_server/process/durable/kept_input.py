@@ -9,7 +9,7 @@ kernel moves bytes from the file to the program and advances the position in the
 any instant a write is accepted or not, and a byte is moved or not, whichever process is killed.
 Bytes in the file are never overwritten, because a pipe may refer to the same memory.
 
-The keeper loads this file by its path, so it imports the standard library only.
+The durable keeper imports this file, so it imports the standard library only.
 """
 
 from __future__ import annotations

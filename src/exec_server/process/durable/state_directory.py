@@ -36,13 +36,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from exec_server.errors import ConfigurationError
-from exec_server.process.durable.durable_keeper import (
-    KEY,
-    KEY_BYTES,
-    SOCKET,
-    STARTED,
-    STATUS,
-)
+from exec_server.process.durable.durable_keeper import KEY, SOCKET
+from exec_server.process.durable.keeper_strangers import KEY_BYTES
+from exec_server.process.durable.kept_job import STARTED, STATUS
 from exec_server.process.durable.stored_control import StoredControl
 from exec_server.protocol.participants import Kind
 

@@ -11,6 +11,6 @@
     limited_tree.py     one command with limits, and what of it has to be looked at
     limiter.py          in the keeper: all limited trees, looked at until they are over
 
-The keeper loads the last eight by their paths, with the first start that has limits; so they import
-only the standard library.
+The keeper imports limiter.py with the first start that has limits, and that loads seven others by
+their paths; so these eight import only the standard library.
 """

@@ -107,14 +107,20 @@ class Group:
         return set(self._parts.values())
 
     def open_entrances(self) -> None:
-        """Get ready for a start. Raises OSError."""
-        for path, mechanism in {path: key[0] for key, path in self._parts.items()}.items():
-            # A process that has one thread enters by `tasks` without a lock for which the kernel
-            # may wait 20 ms.
-            file = "tasks" if mechanism == "cgroup1" else "cgroup.procs"
-            self._entrances[_opened(f"{path}/{file}")] = mechanism
-        for file, value in self._limits1.items():
-            self._memory1[_opened(file)] = value
+        """Get ready for a start, unless it is. Raises OSError."""
+        if self._entrances:
+            return
+        try:
+            for path, mechanism in {path: key[0] for key, path in self._parts.items()}.items():
+                # A process that has one thread enters by `tasks` without a lock for which the
+                # kernel may wait 20 ms.
+                file = "tasks" if mechanism == "cgroup1" else "cgroup.procs"
+                self._entrances[_opened(f"{path}/{file}")] = mechanism
+            for file, value in self._limits1.items():
+                self._memory1[_opened(file)] = value
+        except OSError:
+            self.close_entrances()
+            raise
 
     @property
     def admits_visits(self) -> bool:

@@ -1,7 +1,7 @@
 """In the keeper: all limited trees, which are looked at until they are over.
 
-The keeper loads this file by its path, with the first start that has limits; only the standard
-library is available there. A tree that reaches a limit is killed as a whole. What the first process
+The keeper imports this file with the first start that has limits, where only the standard
+library is available. A tree that reaches a limit is killed as a whole. What the first process
 of a command leaves behind stays limited until the last of them is gone. The module is long because
 one object holds all limits of one keeper, whatever holds each of them.
 """
@@ -100,7 +100,12 @@ class Limiter:
         self._left: list[LimitedTree] = []
         self._areas: cgroups.Areas | None = None
         self._facilities: mechanisms.Facilities | None = None
+        # What needs no group, if no limit that was asked for yet does.
+        self._groupless = mechanisms.Facilities(can_watch=tree_usage.can_watch())
         self._ours: set[int] = set()
+        # The limits that were chosen last, and what they were chosen from.
+        self._last_key: Any = None
+        self._last_choices: dict[str, mechanisms.Choice] = {}
         self._looked_at = 0.0
 
     # Starting.
@@ -110,18 +115,11 @@ class Limiter:
 
         Raises LimitsRefused if the limits are required and cannot be held.
         """
-        self._ours |= set(limits.get("ours", ()))
+        self._ours.update(limits.get("ours", ()))
         values = {name: limits[name] for name in mechanisms.NAMES if name in limits}
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        hard_files = None if hard == resource.RLIM_INFINITY else hard
         offered = self._offered(values)
         while True:
-            choices = mechanisms.choose(
-                values,
-                offered,
-                hard_files=hard_files,
-                output_grain=self._keeper.output_grain,
-            )
+            choices = self._choices(values, offered)
             refusal = mechanisms.refusal(choices) if limits.get("require") else None
             if refusal is not None:
                 raise LimitsRefused(refusal)
@@ -134,6 +132,22 @@ class Limiter:
                 continue
             return LimitedStart(choices, group, **self._starters)
 
+    def _choices(
+        self, values: dict[str, float], offered: mechanisms.Facilities
+    ) -> dict[str, mechanisms.Choice]:
+        """As `choose`; most commands of a client have the same limits."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        key = (tuple(values.items()), offered, hard)
+        if key != self._last_key:
+            self._last_choices = mechanisms.choose(
+                values,
+                offered,
+                hard_files=None if hard == resource.RLIM_INFINITY else hard,
+                output_grain=self._keeper.output_grain,
+            )
+            self._last_key = key
+        return self._last_choices
+
     def _offered(self, values: dict[str, float]) -> mechanisms.Facilities:
         needs_groups = any(name in values for name in (*mechanisms.CONTROLLERS, "cpuSeconds"))
         if self._facilities is None and needs_groups:
@@ -141,10 +155,10 @@ class Limiter:
             self._facilities = mechanisms.Facilities(
                 cgroup2=self._areas.controllers("cgroup2"),
                 cgroup1=self._areas.controllers("cgroup1"),
-                can_watch=tree_usage.can_watch(),
+                can_watch=self._groupless.can_watch,
                 why=self._areas.why,
             )
-        return self._facilities or mechanisms.Facilities(can_watch=tree_usage.can_watch())
+        return self._facilities or self._groupless
 
     def _own_processes(self) -> set[int]:
         return tree_usage.descendants(self._ours | {os.getpid()} | set(_durable_keepers()))
@@ -291,13 +305,15 @@ class Limiter:
     def _is_too_large(self, tree: LimitedTree, now: float) -> bool:
         assert tree.memory is not None
         files = tree_usage.memory_files(tree.known)
+        first = None if tree.namespace is None else tree.namespace.first()
+        names = tree_usage.memory_names(first)
         # This bound is read quickly, and the exact value seldom needed.
-        if tree_usage.resident_bytes(tree.known) + files <= tree.memory:
+        if tree_usage.resident_bytes(tree.known) + files + names <= tree.memory:
             return False
         if now < tree.read_again_at:
             return False
         begun = time.monotonic()
-        memory = tree_usage.memory_bytes(tree.known, files)
+        memory = tree_usage.memory_bytes(tree.known, files) + names
         took = time.monotonic() - begun
         tree.read_again_at = now + took / _SHARE
         return memory > tree.memory
@@ -430,7 +446,7 @@ def _durable_keepers() -> Iterator[int]:
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/cmdline", "rb") as file:
-                is_keeper = program in file.read().split(b"\0")[:5]
+                is_keeper = program in file.read().split(b"\0")[:6]
             if is_keeper and os.stat(f"/proc/{name}").st_uid == os.geteuid():
                 yield int(name)
         except OSError:

@@ -18,6 +18,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 # Of a process with more open files, no more are looked at.
 _MOST_FILES = 4096
 _BLOCK = 512
+# What the kernel keeps of a file in memory without content: 0.7 KiB, and its name.
+_NAME_BYTES = 1024
 
 
 def can_watch() -> bool:
@@ -215,6 +217,21 @@ def memory_files(pids: Iterable[int]) -> int:
             if found.st_dev in devices and _is_writable(pid, name):
                 sizes[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK
     return sum(sizes.values())
+
+
+def memory_names(first: int | None) -> int:
+    """The bytes that the names in /dev/shm of a sandbox take; *first* is its first process.
+
+    A file without content takes none of the size of its file system, but some of the memory.
+    """
+    shared = f"/proc/{first}/root/dev/shm"
+    try:
+        if first is None or os.stat(shared).st_dev == os.stat("/dev/shm").st_dev:
+            return 0
+        found = os.statvfs(shared)
+    except OSError:
+        return 0
+    return (found.f_files - found.f_ffree) * _NAME_BYTES
 
 
 def _is_writable(pid: int, name: str) -> bool:
