@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.session_holder import find_holder
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.detached.session_holder import find_holder
 from exec_server.client.session_token import SessionToken
 from exec_server.errors import ConfigurationError
 from exec_server.process.child import Child

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
+from exec_server.cli.process.detached.recent_output import RECENT_BYTES
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.ps import DetachedProcess
-from exec_server.cli.process.recent_output import RECENT_BYTES
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.client_urls import connect
 from exec_server.protocol.jobs import JobInfo
 from tests.requirements import requirement
 from tests.support.cli import Cue, Finished, MakeTerminal, finished, line, running, status
 from tests.support.durable import StateServers, is_running, state_servers
+from tests.support.fake_server import Talk, fake_server
 from tests.support.leaks import eventually
 from tests.support.wire import PATIENCE
 
@@ -451,6 +452,19 @@ async def test_what_cannot_be_stopped_is_told(server, servers):
     assert (await finished("stop", "stdio:cat")).status == 1
     done = await finished("stop", "-o", "json", servers.url)
     assert json.loads(done.stdout) == {"stopped": True, "jobsRunning": 0}
+
+
+@requirement("cli/durable:stop")
+async def test_a_server_that_is_lost_before_it_was_asked_to_stop_is_told():
+    async def script(talk: Talk) -> None:
+        # A server without sessions, so that the client does not come back.
+        await talk.shake_hands({})
+        await talk.receive()
+
+    async with fake_server(script) as url:
+        done = await finished("stop", url)
+    assert done.status == 1 and done.stdout == b""
+    assert done.stderr.startswith("Error: ") and "Traceback" not in done.stderr
 
 
 @requirement("cli/durable:next-server")

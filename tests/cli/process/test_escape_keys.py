@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.cli.process.escape_keys import EscapeKeys
-from exec_server.cli.process.type_ahead import TypeAhead
+from exec_server.cli.process.own_terminal.escape_keys import EscapeKeys
+from exec_server.cli.process.own_terminal.type_ahead import TypeAhead
 from tests.requirements import requirement
 
 

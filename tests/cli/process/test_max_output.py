@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from exec_server.cli.process.own_terminal.shortened_output import ShortenedOutput
 from exec_server.cli.process.run_options import byte_count, parse_run
-from exec_server.cli.process.shortened_output import ShortenedOutput
 from tests.requirements import requirement
 from tests.support.cli import finished
 

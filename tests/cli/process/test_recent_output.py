@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.cli.process.recent_output import find_recent
+from exec_server.cli.process.detached.recent_output import find_recent
 from tests.requirements import requirement
 
 RECENT = 60

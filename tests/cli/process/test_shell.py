@@ -11,7 +11,7 @@ import time
 import pytest
 from msgspec import structs
 
-from exec_server.cli.process.saved_sessions import SessionStore
+from exec_server.cli.process.detached.saved_sessions import SessionStore
 from exec_server.process.child import Child
 from tests.requirements import requirement
 from tests.support.cli import Cue, MakeTerminal, finished

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.cli.process.terminal_modes import TerminalModes
+from exec_server.cli.process.own_terminal.terminal_modes import TerminalModes
 from tests.requirements import requirement
 from tests.support import cli
 from tests.support.cli import MakeTerminal

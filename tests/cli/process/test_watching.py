@@ -91,6 +91,43 @@ async def test_the_shell_whose_keyboard_was_taken_can_take_it_back(server, termi
     assert await other.status() == 129
 
 
+# What a picture begins with, and no program here.
+PICTURE = b"\x1b[H\x1b[2J"
+
+
+@requirement("sharing/prompt:sizes")
+async def test_the_shell_is_painted_again_when_another_terminal_drives(
+    server, terminal: MakeTerminal
+):
+    shell = terminal("shell", "--name", "sh2", server.url, "--", *ECHO)
+    await shell.until(b"ready")
+    other = terminal("attach", "--take", server.url, "sh2")
+    await other.until(b"ready")
+    await shell.until(b"has taken the keyboard")
+    await shell.until(PICTURE)
+    # Output before it is in the picture, and what comes later follows.
+    await shell.until(b"ready")
+    other.type(b"more\r")
+    await shell.until(b"<more>")
+    shell.type(b"~.")
+    assert await shell.status() == 129
+    assert await other.status() == 129
+
+
+@requirement("sharing/prompt:sizes")
+async def test_a_watcher_is_painted_again_when_the_size_changes(server, terminal: MakeTerminal):
+    async with exec_server.connect(server.url) as agent:
+        process = await agent.start(ECHO, tty=True, rows=24, cols=80)
+        screen = terminal("attach", "--watch", server.url, process.process_id)
+        await screen.until(b"ready")
+        await process.resize(20, 70)
+        await screen.until(PICTURE)
+        await screen.until(b"ready")
+        screen.type(b"~d")
+        assert await screen.status() == 0
+        await process.terminate()
+
+
 @requirement("sharing/prompt:beside")
 async def test_logs_beside_attach_and_kill(server, cue: Cue):
     script = f"echo one; {cue.wait}; echo two; sleep 1000"

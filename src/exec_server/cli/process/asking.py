@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from exec_server.cli.process.connection_notices import say
+from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.printable import printable
 from exec_server.protocol.denials import NETWORK_GRANT

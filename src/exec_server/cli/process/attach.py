@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import msgspec
 
@@ -12,24 +13,25 @@ from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_verbose
 from exec_server.cli.parser import Flag
-from exec_server.cli.process import detach, terminal_io
-from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.denial_report import tell_denied
-from exec_server.cli.process.end_words import tell_end
-from exec_server.cli.process.looking_on import watch
-from exec_server.cli.process.named_process import (
+from exec_server.cli.process.detached import detach
+from exec_server.cli.process.detached.looking_on import watch
+from exec_server.cli.process.detached.named_process import (
     ID_HELP,
     NamedProcess,
     add_words,
     find_process,
     split_words,
 )
-from exec_server.cli.process.own_keyboard import OwnKeyboard
-from exec_server.cli.process.recent_output import Recent, find_recent
-from exec_server.cli.process.saved_session_options import access_of, saved_parser
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.session_holder import add_force, open_held
-from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.process.detached.recent_output import Recent, find_recent
+from exec_server.cli.process.detached.saved_session_options import access_of, saved_parser
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.detached.session_holder import add_force, open_held
+from exec_server.cli.process.end_words import tell_end
+from exec_server.cli.process.own_terminal import terminal_io
+from exec_server.cli.process.own_terminal.connection_notices import Notices, say
+from exec_server.cli.process.own_terminal.own_keyboard import OwnKeyboard
+from exec_server.cli.process.own_terminal.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.recordings.record_option import (
     RecordChoice,
     add_record,
@@ -178,7 +180,9 @@ async def _attach(
         say("output is missing here: the server did not retain all of it")
     bridge = TerminalBridge(process, bridge_options, notices)
     try:
-        async with bridge, OwnKeyboard(process, bridge, notices):
+        ask = partial(client.screen_picture, session.process_id)
+        repaint = partial(bridge.repaint, ask)
+        async with bridge, OwnKeyboard(process, bridge, notices, repaint=repaint):
             status = await bridge.follow()
     finally:
         if recording is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 from exec_server.cli.log_setup import print_warning
 from exec_server.cli.process.asking import Questions
-from exec_server.cli.process.connection_notices import say
+from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.cli.process.run_options import RunOptions
 from exec_server.cli.sandbox.denial_advice import Advice, advice, lines, one_line, refusals
 from exec_server.cli.server_access import shown

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import msgspec
 from msgspec import UnsetType
 
 from exec_server.cli.files.progress_bar import size
-from exec_server.cli.process.connection_notices import say
+from exec_server.cli.log_setup import print_note
+from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.watched_process import WatchedProcess
 from exec_server.protocol.ends import EndedBy, EndReport, Usage
@@ -117,7 +116,7 @@ def stats_text(usage: Usage | None) -> str:
 
 
 def print_stats(usage: Usage | None) -> None:
-    print(stats_text(usage), file=sys.stderr)
+    print_note(stats_text(usage))
 
 
 def _seconds(value: float | None) -> str | None:

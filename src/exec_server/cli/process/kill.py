@@ -11,14 +11,19 @@ from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import add_output
-from exec_server.cli.process import detach
-from exec_server.cli.process.connection_notices import Notices
-from exec_server.cli.process.detach import ServerAccess, SessionUnavailable
-from exec_server.cli.process.looking_on import can_watch, watched
-from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
-from exec_server.cli.process.saved_session_options import access_of, saved_parser
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.session_holder import add_force, open_held
+from exec_server.cli.process.detached import detach
+from exec_server.cli.process.detached.detach import ServerAccess, SessionUnavailable
+from exec_server.cli.process.detached.looking_on import can_watch, watched
+from exec_server.cli.process.detached.named_process import (
+    ID_HELP,
+    add_words,
+    find_process,
+    split_words,
+)
+from exec_server.cli.process.detached.saved_session_options import access_of, saved_parser
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.detached.session_holder import add_force, open_held
+from exec_server.cli.process.own_terminal.connection_notices import Notices
 from exec_server.cli.tables import failure_teller, print_json_entries
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ExecServerError, InvalidParams, InvalidRequest
@@ -32,6 +37,9 @@ _EXAMPLES = """\
 
   Interrupt it, as Ctrl-C would:
       exec-server kill -s INT 3f2a9c01
+
+  End a shell that waits for commands, which ignores SIGTERM:
+      exec-server kill -s HUP 3f2a9c01
 
   A durable job that was started from another machine:
       exec-server kill build 3f2a9c01

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 import msgspec
 
-from exec_server.cli.log_setup import print_warning
+from exec_server.cli.log_setup import print_note, print_warning
 from exec_server.cli.parser import Append, Parser
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.protocol.limit_words import (
@@ -74,7 +73,7 @@ def tell_limits(process: RemoteProcess, asked: ResourceLimits | None, *, is_verb
         if is_verbose and granted.mechanism != "none":
             each = "" if granted.scope == "tree" else " for each process"
             text = f"limit {name}={value}{each}, {granted.mechanism}, {granted.grain}"
-            print(f"exec-server: {text}", file=sys.stderr)
+            print_note(f"exec-server: {text}")
 
 
 def limit_facts(process: RemoteProcess) -> dict[str, object]:

@@ -9,18 +9,27 @@ from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_output, add_verbose
 from exec_server.cli.parser import Flag
-from exec_server.cli.process import detach
-from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.denial_report import tell_denied
+from exec_server.cli.process.detached import detach
+from exec_server.cli.process.detached.looking_on import can_watch, follow_log, read_beside
+from exec_server.cli.process.detached.named_process import (
+    ID_HELP,
+    add_words,
+    find_process,
+    split_words,
+)
+from exec_server.cli.process.detached.saved_session_options import access_of, saved_parser
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.detached.session_holder import add_force, open_held
 from exec_server.cli.process.end_words import end_line, report_facts, tell_end
-from exec_server.cli.process.looking_on import can_watch, follow_log, read_beside
-from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
+from exec_server.cli.process.own_terminal.connection_notices import Notices, say
+from exec_server.cli.process.own_terminal.terminal_bridge import (
+    BridgeOptions,
+    Collected,
+    TerminalBridge,
+)
+from exec_server.cli.process.own_terminal.terminal_io import LocalOutput
 from exec_server.cli.process.run import output_facts
-from exec_server.cli.process.saved_session_options import access_of, saved_parser
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.session_holder import add_force, open_held
-from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
-from exec_server.cli.process.terminal_io import LocalOutput
 from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.bounded_output import BoundedOutput

@@ -8,10 +8,10 @@ from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_output, duration
 from exec_server.cli.parser import Flag
-from exec_server.cli.process.detach import ServerAccess
-from exec_server.cli.process.saved_session_options import access_of, saved_parser
-from exec_server.cli.process.saved_sessions import SessionStore
-from exec_server.cli.process.server_jobs import find_job
+from exec_server.cli.process.detached.detach import ServerAccess
+from exec_server.cli.process.detached.saved_session_options import access_of, saved_parser
+from exec_server.cli.process.detached.saved_sessions import SessionStore
+from exec_server.cli.process.detached.server_jobs import find_job
 from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ConfigurationError

@@ -16,13 +16,13 @@ from exec_server.cli.files.progress_bar import duration
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import add_output
 from exec_server.cli.parser import Flag, Parser
-from exec_server.cli.process import detach
-from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.detached import detach
+from exec_server.cli.process.detached.detach import ServerAccess
+from exec_server.cli.process.detached.saved_session_options import access_of, saved_parser
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore, shown_time
+from exec_server.cli.process.detached.server_jobs import as_session, ask_jobs, job_ids
 from exec_server.cli.process.end_words import report_facts, short_end
-from exec_server.cli.process.saved_session_options import access_of, saved_parser
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore, shown_time
-from exec_server.cli.process.server_jobs import as_session, ask_jobs, job_ids
-from exec_server.cli.tables import failure_teller, print_json, print_table
+from exec_server.cli.tables import failure_teller, print_json_entries, print_table
 from exec_server.errors import ExecServerError, InvalidRequest, MethodNotFound
 from exec_server.printable import printable
 from exec_server.protocol.ends import EndReport, Usage
@@ -234,7 +234,7 @@ async def _list(store: SessionStore, values: argparse.Namespace, access: ServerA
             if each.state in ("expired", "unknown here"):
                 store.remove(each.session.id)
     if values.output == "json":
-        print_json([each.facts for each in listed])
+        print_json_entries([each.facts for each in listed])
     elif listed:
         _print(listed, shows_owner=values.all)
     return status

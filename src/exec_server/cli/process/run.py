@@ -16,9 +16,7 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.log_setup import errors_told, print_error, print_warning
 from exec_server.cli.os_error_text import os_error_number, without_os_error
 from exec_server.cli.output_format import asks_for_json, printable_json
-from exec_server.cli.process import terminal_io
 from exec_server.cli.process.asking import Questions
-from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.denial_report import (
     denial_facts,
     is_recorded,
@@ -27,8 +25,14 @@ from exec_server.cli.process.denial_report import (
 )
 from exec_server.cli.process.end_words import print_stats, report_facts, tell_end
 from exec_server.cli.process.limit_options import limit_facts, tell_limits
+from exec_server.cli.process.own_terminal import terminal_io
+from exec_server.cli.process.own_terminal.connection_notices import Notices, say
+from exec_server.cli.process.own_terminal.terminal_bridge import (
+    BridgeOptions,
+    Collected,
+    TerminalBridge,
+)
 from exec_server.cli.process.run_options import RunOptions, parse_run
-from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.recordings.record_option import LocalRecording, recorded
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
@@ -206,8 +210,8 @@ async def _detach(options: RunOptions, _: Collected) -> int:
     """Start the command, print the id of its record, and leave it running."""
     import uuid
 
-    from exec_server.cli.process import detach
-    from exec_server.cli.process.saved_sessions import SessionStore
+    from exec_server.cli.process.detached import detach
+    from exec_server.cli.process.detached.saved_sessions import SessionStore
 
     if not server_access.can_be_resumed(options.server):
         raise ConfigurationError(

@@ -12,12 +12,17 @@ from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_output
 from exec_server.cli.parser import Flag, count
-from exec_server.cli.process import detach
-from exec_server.cli.process.connection_notices import say
-from exec_server.cli.process.detach import ServerAccess
-from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
-from exec_server.cli.process.saved_session_options import access_of, saved_parser
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.detached import detach
+from exec_server.cli.process.detached.detach import ServerAccess
+from exec_server.cli.process.detached.named_process import (
+    ID_HELP,
+    add_words,
+    find_process,
+    split_words,
+)
+from exec_server.cli.process.detached.saved_session_options import access_of, saved_parser
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.process.screen_data import Screen
 from exec_server.client.session_token import SessionToken

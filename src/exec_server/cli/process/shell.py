@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import time
+from functools import partial
 
 import msgspec
 
@@ -20,11 +21,14 @@ from exec_server.cli.options import (
     server_token,
 )
 from exec_server.cli.parser import Flag, Parser
-from exec_server.cli.process import detach, terminal_io
-from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.detached import detach
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
-from exec_server.cli.process.own_keyboard import OwnKeyboard
+from exec_server.cli.process.own_terminal import terminal_io
+from exec_server.cli.process.own_terminal.connection_notices import Notices, say
+from exec_server.cli.process.own_terminal.own_keyboard import OwnKeyboard
+from exec_server.cli.process.own_terminal.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.process.run import recorded_command, start_command
 from exec_server.cli.process.run_options import (
     RunOptions,
@@ -33,8 +37,6 @@ from exec_server.cli.process.run_options import (
     add_not_durable,
     split_server,
 )
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.recordings.record_option import add_record, record_choice
 from exec_server.cli.server_access import SERVER_HELP
 from exec_server.client.client import ExecServerClient
@@ -180,10 +182,10 @@ async def _shell(options: RunOptions) -> int:
                 size=size,
                 recording=recording,
             )
-            async with (
-                TerminalBridge(process, bridge_options, notices) as bridge,
-                OwnKeyboard(process, bridge, notices),
-            ):
+            bridge = TerminalBridge(process, bridge_options, notices)
+            ask = partial(client.screen_picture, process.process_id)
+            repaint = partial(bridge.repaint, ask)
+            async with bridge, OwnKeyboard(process, bridge, notices, repaint=repaint):
                 bridge.on_detach = detaching.begin
                 status = await bridge.follow()
             if recording is not None:

@@ -9,7 +9,7 @@ from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.parser import Parser
-from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.own_terminal.connection_notices import Notices
 from exec_server.cli.process.run import run_on
 from exec_server.cli.process.run_options import RunOptions
 from exec_server.cli.process.ssh_words import SshWords, parse_ssh
@@ -74,9 +74,11 @@ def ssh_parser() -> Parser:
 
 def ssh_command(words: list[str]) -> int:
     """Run the command that *words* describe and return its exit status, or 255."""
-    if words[:1] in (["--help"], ["-h"]) or not words:
-        ssh_parser().parse_options(words or ["--help"], os.environ)
+    if words[:1] in (["--help"], ["-h"]):
+        ssh_parser().parse_options(words, os.environ)
     try:
+        if not words:
+            raise ConfigurationError("a server is needed; see `exec-server ssh --help`")
         wanted = parse_ssh(words)
         if wanted.asks_version:
             print(f"exec-server {VERSION}", file=sys.stderr)

@@ -15,8 +15,8 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Iterator
 
-from exec_server.cli.process.terminal_modes import PUSH_TITLE, TerminalModes
-from exec_server.cli.process.terminal_queries import TerminalQueries
+from exec_server.cli.process.own_terminal.terminal_modes import PUSH_TITLE, TerminalModes
+from exec_server.cli.process.own_terminal.terminal_queries import TerminalQueries
 from exec_server.cli.standard_streams import OutputFailed, output_errors
 
 _READ_BYTES = 64 * 1024

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from exec_server.cli import server_access
-from exec_server.cli.process.detach import ServerAccess
-from exec_server.cli.process.saved_sessions import SHORTEST_ID, SavedSession, SessionStore
+from exec_server.cli.process.detached.detach import ServerAccess
+from exec_server.cli.process.detached.saved_sessions import SHORTEST_ID, SavedSession, SessionStore
 from exec_server.client.session_token import Cursor, SessionToken
 from exec_server.errors import ConfigurationError, InvalidParams, ScopeRefused
 from exec_server.protocol.jobs import JobInfo

@@ -16,21 +16,24 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from exec_server.cli import exit_codes
-from exec_server.cli.process import terminal_io
-from exec_server.cli.process.connection_notices import Notices, say
-from exec_server.cli.process.escape_keys import CONTROL_KEYS, HELP, EscapeKeys, Key
-from exec_server.cli.process.painted_screen import PaintedScreen
-from exec_server.cli.process.shortened_output import ShortenedOutput
-from exec_server.cli.process.type_ahead import TypeAhead
+from exec_server.cli.process.own_terminal import terminal_io
+from exec_server.cli.process.own_terminal.connection_notices import Notices, say
+from exec_server.cli.process.own_terminal.escape_keys import CONTROL_KEYS, HELP, EscapeKeys, Key
+from exec_server.cli.process.own_terminal.painted_screen import PaintedScreen, fitting
+from exec_server.cli.process.own_terminal.shortened_output import ShortenedOutput
+from exec_server.cli.process.own_terminal.type_ahead import TypeAhead
 from exec_server.cli.recordings.record_option import LocalRecording
 from exec_server.client.process.bounded_output import BoundedOutput
 from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.errors import ControlLost, ExecServerError, MethodNotFound, StdinClosed
+from exec_server.protocol.sharing import ScreenPicture
 
 logger = logging.getLogger(__name__)
 
 # How many seconds a killed command has to close its output before we leave.
 _LAST_WORDS = 2.0
+# A picture of a screen that is older than what is shown is asked for again, so many times in all.
+_PICTURES = 3
 # How many seconds a program has to notice the first of two sizes.
 _BETWEEN_SIZES = 0.1
 # How many seconds a shell has to end by itself after SIGHUP.
@@ -137,6 +140,9 @@ class TerminalBridge:
         # The number of bytes of output that are known to be missing.
         self._missing = process.dropped_bytes
         self._output = terminal_io.LocalOutput()
+        # The numbers of the last output that was shown, and of the last that a picture contains.
+        self._shown_seq = self._painted_seq = -1
+        self._painting = asyncio.Lock()
         self._copying: asyncio.Task[None] | None = None
         self._drawing: asyncio.Task[None] | None = None
 
@@ -216,6 +222,22 @@ class TerminalBridge:
         """Write to standard output, after the output of the command."""
         await self._output.write(_STDOUT, data)
 
+    async def repaint(
+        self, ask: Callable[[], Awaitable[ScreenPicture | None]], in_any_case: bool
+    ) -> None:
+        """Show the screen of the process anew, unless nothing has changed: what *ask* answers."""
+        is_new = in_any_case or self._shown_seq > self._painted_seq
+        for _ in range(_PICTURES if is_new and os.isatty(_STDOUT) else 0):
+            picture = await ask()
+            async with self._painting:
+                # Newer output is shown already if the answer took long.
+                if picture is not None and picture.seq >= self._shown_seq:
+                    self._painted_seq = picture.seq
+                    size = terminal_io.terminal_size()
+                    columns = None if size is None else size[1]
+                    await self._output.paint(fitting(picture, columns))
+                    return
+
     async def _settle(self, copying: asyncio.Task[None]) -> int:
         if copying.done():
             try:
@@ -247,7 +269,11 @@ class TerminalBridge:
                 self._options.collected["stderr" if is_error else "stdout"] += chunk.data
                 continue
             fd = _STDERR if is_error else _STDOUT
-            await self._output.write(fd, short[fd].show(chunk.data) if short else chunk.data)
+            async with self._painting:
+                if chunk.seq > self._painted_seq:
+                    self._shown_seq = chunk.seq
+                    shown = short[fd].show(chunk.data) if short else chunk.data
+                    await self._output.write(fd, shown)
         for fd, shortened in short.items():
             await self._output.write(fd, shortened.rest())
         await self._output.show_queries()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 # The queries of xterm's documentation, and those of kitty for its keyboard and its graphics.
-_QUERY = re.compile(
+_QUERY = (
     rb"\x05|\x1b(?:Z|\[(?:"
     rb"[>=]?[0-9;]*c"  # device attributes
     rb"|\??[0-9;]*n"  # status, and the place of the cursor
@@ -27,9 +27,7 @@ _QUERY = re.compile(
 )
 # A sequence that may have begun at the end of the data. A longer one is shown as it is.
 _LONGEST = 4096
-_BEGINNING = re.compile(
-    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,2}|[]P_][^\x07\x1b]{0,%d}\x1b?)?\Z" % _LONGEST
-)
+_BEGINNING = rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,2}|[]P_][^\x07\x1b]{0,%d}\x1b?)?\Z" % _LONGEST
 
 
 class TerminalQueries:
@@ -40,8 +38,8 @@ class TerminalQueries:
 
     def remove(self, data: bytes) -> bytes:
         """What can be shown of the output so far."""
-        data = _QUERY.sub(b"", self._rest + data)
-        beginning = _BEGINNING.search(data)
+        data = re.sub(_QUERY, b"", self._rest + data)
+        beginning = re.search(_BEGINNING, data)
         self._rest = beginning[0] if beginning else b""
         return data[: len(data) - len(self._rest)]
 

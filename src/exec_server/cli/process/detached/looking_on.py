@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 
 from exec_server.cli import server_access
-from exec_server.cli.process import detach, terminal_io
-from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.denial_report import tell_denied
-from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.detached import detach
+from exec_server.cli.process.detached.detach import ServerAccess
+from exec_server.cli.process.detached.named_process import NamedProcess
+from exec_server.cli.process.detached.saved_sessions import SavedSession
 from exec_server.cli.process.end_words import tell_end
-from exec_server.cli.process.named_process import NamedProcess
-from exec_server.cli.process.own_keyboard import own_name
-from exec_server.cli.process.saved_sessions import SavedSession
-from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
-from exec_server.cli.process.watched_terminal import Meant, WatchedTerminal
+from exec_server.cli.process.own_terminal import terminal_io
+from exec_server.cli.process.own_terminal.connection_notices import Notices, say
+from exec_server.cli.process.own_terminal.own_keyboard import own_name
+from exec_server.cli.process.own_terminal.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.process.own_terminal.watched_terminal import Meant, WatchedTerminal
 from exec_server.client.session_token import SessionToken
 from exec_server.errors import ConnectError, ProcessLost, RpcError
 from exec_server.protocol.process import ReadResult

@@ -9,13 +9,17 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Protocol, Self
 
-from exec_server.cli.process.connection_notices import Notices
-from exec_server.cli.process.escape_keys import Key
-from exec_server.cli.process.participant_words import change_words, participant_lines
+from exec_server.cli.process.detached.participant_words import change_words, participant_lines
+from exec_server.cli.process.own_terminal.connection_notices import Notices
+from exec_server.cli.process.own_terminal.escape_keys import Key
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ControlLost, ControlRefused, ExecServerError
 
 _LONGEST_NAME = 64
+# How long a line of this program stays on a screen before the screen is painted again.
+SHOWN_SECONDS = 2.0
+
+Repaint = Callable[[bool], Awaitable[None]]
 
 
 def own_name() -> str:
@@ -36,17 +40,26 @@ class Keys(Protocol):
 class OwnKeyboard:
     """Tells who takes the keyboard of *process*, and takes it back, for the length of a block.
 
-    *is_person* says who types; None finds it out.
+    *is_person* says who types; None finds it out. *repaint* shows the screen of the process anew,
+    if something was shown since, or in any case: one who drives may have another size.
     """
 
     def __init__(
-        self, process: RemoteProcess, keys: Keys, notices: Notices, *, is_person: bool | None = None
+        self,
+        process: RemoteProcess,
+        keys: Keys,
+        notices: Notices,
+        *,
+        is_person: bool | None = None,
+        repaint: Repaint | None = None,
     ) -> None:
         self._process = process
         self._keys = keys
         self._notices = notices
         self._is_person = os.isatty(0) if is_person is None else is_person
         self._telling: asyncio.Task[None] | None = None
+        self._repaint = repaint
+        self._repainting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._keys.on_control = self._control
@@ -54,9 +67,10 @@ class OwnKeyboard:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.gather(self._telling, return_exceptions=True)
+        tasks = [task for task in (self._telling, self._repainting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _control(self, key: Key) -> None:
         try:
@@ -81,6 +95,21 @@ class OwnKeyboard:
                 # The first key after a loss would be refused otherwise.
                 with contextlib.suppress(ExecServerError):
                     await self._process.control_state()
+            elif self._process.is_terminal and self._repaint is not None:
+                if self._repainting is not None:
+                    self._repainting.cancel()
+                painting = self._keep_painted(self._repaint)
+                self._repainting = asyncio.get_running_loop().create_task(painting)
+
+    async def _keep_painted(self, repaint: Repaint) -> None:
+        """Sizes of another driver are not told here, and no program clears what is outside."""
+        in_any_case = True
+        # A process that has ended shows nothing new; a lost connection is told elsewhere.
+        with contextlib.suppress(ExecServerError, OSError):
+            while not self._process.drives:
+                await asyncio.sleep(SHOWN_SECONDS)
+                await repaint(in_any_case)
+                in_any_case = False
 
     def _tell(self, text: str) -> None:
         self._notices.remark(text)

@@ -6,16 +6,16 @@ import msgspec
 
 from exec_server.cli import server_access
 from exec_server.cli.parser import Parser
-from exec_server.cli.process.detach import ServerAccess
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.server_jobs import as_session, ask_for_job
+from exec_server.cli.process.detached.detach import ServerAccess
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.detached.server_jobs import as_session, ask_for_job
 from exec_server.errors import ConfigurationError, MethodNotFound
 from exec_server.protocol.jobs import JobInfo
 
 ID_HELP = """\
-ID is what `run --detach` and `ps` print, or a unique beginning of it. Without SERVER it is a
-process that was detached on this machine. With SERVER it is a durable job of that server, wherever
-it was started.
+ID is what `run --detach` and `ps` print, a unique beginning of it, or the name that --name gave.
+Without SERVER it is a process that was detached on this machine. With SERVER it is a durable job of
+that server, wherever it was started.
 """
 
 

@@ -12,8 +12,8 @@ import msgspec
 
 from exec_server.cli import server_access
 from exec_server.cli.options import Token, token_in_file
-from exec_server.cli.process.connection_notices import say
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.client.client import ExecServerClient
 from exec_server.client.session_link import ConnectionState
 from exec_server.errors import (

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Self
 
-from exec_server.cli.process.connection_notices import Notices
-from exec_server.cli.process.escape_keys import Key
-from exec_server.cli.process.painted_screen import PaintedScreen
-from exec_server.cli.process.participant_words import change_words, participant_lines
+from exec_server.cli.process.detached.participant_words import change_words, participant_lines
+from exec_server.cli.process.own_terminal.connection_notices import Notices
+from exec_server.cli.process.own_terminal.escape_keys import Key
+from exec_server.cli.process.own_terminal.own_keyboard import SHOWN_SECONDS
+from exec_server.cli.process.own_terminal.painted_screen import PaintedScreen, fitting
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.client.process.watched_process import MissedOutput, TerminalSize, WatchedProcess
@@ -27,8 +28,8 @@ from exec_server.protocol.participants import Kind
 # A server that was restarted has so many seconds to be there again.
 _RETURN_SECONDS = 60.0
 _PAUSE_SECONDS = 0.5
-# How long a line of this program stays on a screen before the screen is painted again.
-_SHOWN_SECONDS = 2.0
+# The screen is painted again so long after its driver has changed the size.
+_SIZED_SECONDS = 0.2
 _INTERRUPT = b"\x03"
 
 Opening = Callable[[], AbstractAsyncContextManager[ExecServerClient]]
@@ -150,8 +151,11 @@ class WatchedTerminal:
                         self._dropped += seen.dropped_bytes
                         text = f"{seen.dropped_bytes} bytes before this could not be retained"
                         self._notices.remark(text)
-                    elif not isinstance(seen, TerminalSize):
-                        yield PaintedScreen(seen.seq, "pty", seen.data.data)
+                    elif isinstance(seen, TerminalSize):
+                        self._sized()
+                    else:
+                        columns = None if self.size is None else self.size[1]
+                        yield PaintedScreen(seen.seq, "pty", fitting(seen, columns))
                 return
             except SessionLost:
                 await self._reopen()
@@ -214,13 +218,23 @@ class WatchedTerminal:
     def _tell(self, text: str) -> None:
         """Show a line, and paint the screen again after a while."""
         self._notices.remark(text)
-        if self._shows_pictures and self._notices.is_raw:
+        if self._painting is not None:
+            self._painting.cancel()
+            self._painting = None
+        self._paint_after(SHOWN_SECONDS)
+
+    def _sized(self) -> None:
+        """What is outside of the new size is still shown here: no program clears it."""
+        if not self._watched.drives:
+            self._paint_after(_SIZED_SECONDS)
+
+    def _paint_after(self, seconds: float) -> None:
+        if self._shows_pictures and self._notices.is_raw and self._painting is None:
             loop = asyncio.get_running_loop()
-            if self._painting is not None:
-                self._painting.cancel()
-            self._painting = loop.call_later(_SHOWN_SECONDS, self._refresh)
+            self._painting = loop.call_later(seconds, self._refresh)
 
     def _refresh(self) -> None:
+        self._painting = None
         task = asyncio.get_running_loop().create_task(_refreshed(self._watched))
         self._refreshing.add(task)
         task.add_done_callback(self._refreshing.discard)

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from exec_server.cli.parser import Flag, Parser
-from exec_server.cli.process.detach import SessionUnavailable
-from exec_server.cli.process.saved_sessions import SavedSession, state_directory
+from exec_server.cli.process.detached.detach import SessionUnavailable
+from exec_server.cli.process.detached.saved_sessions import SavedSession, state_directory
 from exec_server.client.client import ExecServerClient
 
 # How many seconds a program has to leave after SIGTERM.

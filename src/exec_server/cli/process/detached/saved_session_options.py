@@ -6,7 +6,7 @@ import argparse
 
 from exec_server.cli.options import TOKEN_HELP, add_connection_options, server_token
 from exec_server.cli.parser import Parser
-from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.detached.detach import ServerAccess
 
 _STATUS_HELP = """\
 exit status:

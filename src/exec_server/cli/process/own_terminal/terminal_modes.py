@@ -19,9 +19,7 @@ _TRACKED = frozenset((*_SCREENS, *_MOUSE, *_OTHERS))
 # A soft reset changes these private modes back, too.
 _SOFT_RESET = frozenset((1, 6, 7, 25, 66, 69))
 
-_SEQUENCE = re.compile(
-    rb"\x1b(?:\[([0-?]*)([ -/]*)([@-~])|([=>c])|[()]([0-9A-Za-z])|(\][012];))|(\x0e)"
-)
+_SEQUENCE = rb"\x1b(?:\[([0-?]*)([ -/]*)([@-~])|([=>c])|[()]([0-9A-Za-z])|(\][012];))|(\x0e)"
 # A sequence that has begun at the end of the data. A longer one is not one of those we look for.
 _BEGINNING = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,2}|[()]|\][012]?)?\Z")
 # A terminal keeps its titles on a stack.
@@ -56,7 +54,7 @@ class TerminalModes:
     def feed(self, data: bytes) -> None:
         """Follow *data*, which the program has written."""
         data, end = self._rest + data, 0
-        for match in _SEQUENCE.finditer(data):
+        for match in re.finditer(_SEQUENCE, data):
             end = match.end()
             if match[3] is not None:
                 self._control(match[1], match[2] + match[3])
