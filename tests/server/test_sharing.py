@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from exec_server.access.principal import Principal, Scope
+from exec_server.server.sharing import shared_process
 from tests.requirements import requirement
 from tests.support.local import connected, server_with
 from tests.support.tenants import serving
@@ -397,3 +398,26 @@ async def test_a_process_does_not_get_the_id_of_a_watch(server, owner):
         params = {"processId": "w", "argv": ["true"], "cwd": "/", "env": {}, "tty": False}
         refusal = await ann.wire.error("process/start", {**params, "arg0": None})
         assert "id of a watch" in refusal["message"]
+
+
+@requirement("sharing/presence:bounded")
+async def test_a_client_that_changes_its_name_again_and_again_is_told_of_together(monkeypatch):
+    """Each change was told to all, with all: 300 of them kept a server busy for a minute."""
+    async with server_with() as server, connected(server.url, sharing=True) as wire:
+        await wire.start("p", ["cat"], pipeStdin=True)
+        watches = [Viewer(wire, f"w{number}") for number in range(10)]
+        for each in watches:
+            await each.watch()
+        # The next presence is told in an hour, or when the process is over.
+        monkeypatch.setattr(shared_process, "_SECONDS_A_SEAT", 3600.0)
+        for number in range(100):
+            state = await watches[number % 10].control("state", name=f"name {number}")
+        assert "name 99" in [each["name"] for each in state["participants"]]
+        await wire.call("process/closeStdin", {"processId": "p"})
+        told, names = 0, set[str]()
+        while "name 99" not in names:
+            message = await wire.find(lambda m: m.get("method") == "process/presence")
+            told += 1
+            names = {each["name"] for each in message["params"]["control"]["participants"]}
+        # Those of the ten that came, and one for the hundred changes; each went to all.
+        assert told < 150

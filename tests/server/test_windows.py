@@ -245,7 +245,7 @@ async def test_a_window_has_bounds():
 async def test_windows_are_given_back_whatever_becomes_of_their_processes(no_leaks):
     limits = {"flow_total_bytes": 100 * MIB, "detached_session_seconds": 0.1}
     async with server_with(**limits) as server:
-        budget = server.core._windows
+        budget = server.core._factory.windows
         async with connected(server.url, **ORDERLY) as wire:
             await wire.start("ends", ["true"], flowWindow=4 * MIB)
             await wire.events_until_closed("ends")

@@ -2,6 +2,8 @@
 
 serving.py         listens on an address, for the command line and to embed
 server.py          the server without a listener: connections and sessions
+late_services.py   what it offers besides processes, loaded when it is needed
+session_factory.py  makes its sessions, with their processes, networks and recordings
 context.py         one connection, as its handlers see it
 session.py         one session, which outlives its connections
 process_lists.py   the processes of all sessions of a principal

@@ -39,12 +39,10 @@ _LOOPBACK = ("127.", "::1", "::ffff:127.")
 
 OTHER_USER = (
     "this server serves the user that started it (uid {ours}), and this connection belongs to uid "
-    "{theirs}: start the server with --ws-auth or with --allow-other-users"
+    "{theirs}: {advice}"
 )
-UNKNOWN_USER = (
-    "the user behind this connection could not be found: start the server with --ws-auth or with "
-    "--allow-other-users"
-)
+UNKNOWN_USER = "the user behind this connection could not be found: {advice}"
+_ADVICE = "start the server with --ws-auth or with --allow-other-users"
 FROM_A_SANDBOX = "a sandboxed command may not connect to the server that confines it"
 UNKNOWN_PROCESS = (
     "the process behind this connection could not be found, and sandboxed commands with a network "
@@ -74,8 +72,13 @@ class LocalPeers:
         *,
         allows_other_users: bool,
         refusal_of_user: Callable[[int], str | None] | None = None,
+        advice: str = _ADVICE,
     ) -> None:
-        """*refusal_of_user*, if it is given, judges the users of a Unix socket."""
+        """*refusal_of_user*, if it is given, judges the users of a Unix socket.
+
+        *advice* is what those are told to do whose connections belong to another user.
+        """
+        self._advice = advice
         self._sandboxes = sandboxes
         self._refusal_of_user = refusal_of_user
         self._allows_other_users = allows_other_users
@@ -96,7 +99,7 @@ class LocalPeers:
             verdict = self._judge(transport)
         except OSError as exc:
             logger.debug("the peer of a connection could not be found: %s", exc)
-            verdict = UNKNOWN_PROCESS if self._allows_other_users else UNKNOWN_USER
+            verdict = self._unknown
         if isinstance(verdict, asyncio.Future):
             verdict.add_done_callback(
                 lambda known: None if known.cancelled() else _tell(known.result())
@@ -120,7 +123,7 @@ class LocalPeers:
             if refusal is not None:
                 return refusal
         elif not self._is_allowed(owner.uid):
-            return OTHER_USER.format(ours=self._uid, theirs=owner.uid)
+            return self._of_another(owner.uid)
         if not self._sandboxes.has_confined:
             return None
         if confinement.is_confined(owner.pid, server=self._ancestor):
@@ -136,13 +139,13 @@ class LocalPeers:
             return None
         owner = tcp_owner(ends)
         if owner is None or owner.is_orphan:
-            return UNKNOWN_PROCESS if self._allows_other_users else UNKNOWN_USER
+            return self._unknown
         if not self._allows_other_users:
             user = _user_behind_proxies(owner)
             if user is None:
-                return UNKNOWN_USER
+                return self._unknown
             if not self._is_allowed(user):
-                return OTHER_USER.format(ours=self._uid, theirs=user)
+                return self._of_another(user)
         return self._judge_holders(owner) if has_sandboxes else None
 
     def _judge_holders(self, owner: TcpOwner) -> Verdict:
@@ -178,6 +181,15 @@ class LocalPeers:
     def _ancestor(self) -> int | None:
         """The process below which all sandboxes are; None if some may have lost their parents."""
         return None if self._sandboxes.has_lost_keeper else os.getpid()
+
+    @property
+    def _unknown(self) -> str:
+        if self._allows_other_users:
+            return UNKNOWN_PROCESS
+        return UNKNOWN_USER.format(advice=self._advice)
+
+    def _of_another(self, uid: int) -> str:
+        return OTHER_USER.format(ours=self._uid, theirs=uid, advice=self._advice)
 
     def _is_allowed(self, uid: int) -> bool:
         return self._allows_other_users or uid in (self._uid, _ROOT)

@@ -6,36 +6,20 @@ The module is long because connections, sessions and the end of both share their
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from importlib import import_module
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
-from exec_server import host
 from exec_server.access.principal import Principal, Quotas, Scope
-from exec_server.errors import InternalError, QuotaReached
+from exec_server.errors import QuotaReached
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.printable import short_digest
-from exec_server.process.child import Child
-from exec_server.process.echo_first import EchoFirst
-from exec_server.process.process_table import ProcessTable
-from exec_server.process.spawn import Spawner
-from exec_server.process.start_terms import StartTerms
-from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.lifecycle import InitializeParams
-from exec_server.protocol.process import StartParams
 from exec_server.protocol.streams import StreamInfo
 from exec_server.rpc.router import Route, Router
-from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context, FindPrincipal
 from exec_server.server.floors.quotas import NO_QUOTAS, ServerQuotas, WhenFull
 from exec_server.server.floors.refusal_lines import RefusalLines
@@ -52,30 +36,21 @@ from exec_server.server.handlers import (
     sharing,
     streams,
 )
+from exec_server.server.late_services import LateServices
 from exec_server.server.principals.refused_requests import RefusedRequest
 from exec_server.server.principals.restricted_routes import restricted_routes
-from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
+from exec_server.server.session_factory import SessionFactory
 from exec_server.server.take_over import claim_of, displace, needs_probe
 from exec_server.state.attachment import Attachments, SessionId, unknown_session
 from exec_server.state.retention import RetentionBudget
-from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
 from exec_server.transport.connection import Connection
-from exec_server.version import VERSION
 
 if TYPE_CHECKING:
-    from exec_server.discovery.discovery_service import Discovery
-    from exec_server.files.file_service import FileService
-    from exec_server.network.bridge import Bridge
-    from exec_server.network.proxy import ManagedProxy
-    from exec_server.outbound.exchanges import Outbound
     from exec_server.recording.recorder import TerminalRecorder
-    from exec_server.screens.screens import Screens
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
-    from exec_server.server.sharing.process_watches import Sharing
-    from exec_server.server.streams.session_streams import SessionStreams
     from exec_server.server.streams.stream_table import StreamTable
 
 logger = logging.getLogger(__name__)
@@ -85,7 +60,7 @@ ROUTES = Router(
 ).routes
 
 
-class ExecServer:
+class ExecServer(LateServices):
     """The server without a listener; `serve` gives it connections."""
 
     def __init__(
@@ -109,54 +84,32 @@ class ExecServer:
         or waits, as *when_full* says. The *recorder*, which the caller closes, records terminals.
         *stream_allow* are the rules of `--stream-allow`.
         """
-        self.limits = limits
-        self.audit = audit
-        self._recorder = recorder
+        super().__init__(limits, audit, stream_allow)
         self.find_principal = find_principal
         self.on_rule_refused: Callable[[Principal, str, str], None] = RefusalLines().refused
         # It names this run of the server.
         self.instance = uuid.uuid4().hex
-        self._reaches_private = proxy_private_ips_via_upstream
         self.routes = ROUTES
         # On stdio a lost connection cannot come back, so its session ends with it.
         self._resumable = resumable
-        self._loop = asyncio.get_running_loop()
         self.quotas = ServerQuotas(quotas, when_full)
-        self._spawner = Spawner(
-            orphan_grace=limits.orphan_grace, child_descriptors=limits.child_descriptors
-        )
         self._attachments: Attachments[Context] = Attachments(
             window=limits.detached_session_seconds, new_id=lambda: str(uuid.uuid4())
         )
         self._sessions: dict[SessionId, Session] = {}
-        self._windows = WindowBudget(
-            total_bytes=limits.flow_total_bytes,
-            max_window=limits.max_flow_window,
-            free_bytes=limits.retained_bytes,
+        self._factory = SessionFactory(
+            self, recorder=recorder, reaches_private=proxy_private_ips_via_upstream
         )
-        self._retention = RetentionBudget(
-            total_bytes=limits.retained_total_bytes, min_share=limits.retained_min_share
-        )
-        self._echo_first = EchoFirst()
-        self._stream_allow = tuple(stream_allow)
-        if stream_allow:
-            # A wrong rule is an error now, and not at the first stream.
-            _ = self._streams
         self._contexts: set[Context] = set()
         self._alarm = Alarm(self._attachments.next_deadline, self._expire)
         self._idle = asyncio.Event()
         self._idle.set()
-        self._sandbox_trial = SandboxTrial()
-        self._shell = host.tty_shell()
-        self.server_env: Mapping[str, str] = dict(os.environ)
-        self._http_loading: asyncio.Future[ModuleType] | None = None
         self.on_stop: Callable[[], None] | None = None
         # Called when a principal was refused: what it lacks, or what belongs to another one.
         self.on_refused: Callable[[RefusedRequest], None] | None = None
         # Wraps the routes that refuse a restricted principal; the usual ones are in `routes`.
         self.watch_refusals: Callable[[Route], Route] = lambda route: route
         self._restricted: dict[frozenset[Scope], dict[str, Route]] = {}
-        self.jobs: KeptSessions | None = None
         if state_directory is not None and resumable and sys.platform == "linux":
             self.jobs = self._open_jobs(state_directory)
 
@@ -170,95 +123,6 @@ class ExecServer:
             attachments=self._attachments,
             alarm=self._alarm,
         )
-
-    @property
-    def spawner(self) -> Spawner:
-        return self._spawner
-
-    def prepare(self) -> None:
-        """Start the keeper before the first process needs it."""
-        # If this fails, the start of the first process reports the error.
-        with contextlib.suppress(InternalError):
-            self._spawner.start()
-
-    @cached_property
-    def environment_info(self) -> EnvironmentInfo:
-        """Facts about this machine that do not change while the server runs."""
-        capabilities = {
-            **CAPABILITIES,
-            "processDurable": self.jobs is not None,
-            "processUser": os.geteuid() == 0,
-        }
-        return host.environment_info(version=VERSION, capabilities=capabilities)
-
-    async def full_environment_info(self) -> EnvironmentInfo:
-        """The same facts with the sandbox backends, which have to be tried out once."""
-        found = await self._sandbox_trial.found()
-        self.environment_info = structs.replace(self.environment_info, sandbox=found)
-        return self.environment_info
-
-    @cached_property
-    def files(self) -> FileService:
-        """The files, loaded with the first file request, so that the server starts sooner."""
-        from exec_server.files.file_admission import FileAdmission
-        from exec_server.files.file_service import FileService
-        from exec_server.server.file_agents import FileAgents
-        from exec_server.server.file_helpers import FileHelpers
-
-        helpers = FileHelpers(self._spawner, self.server_env)
-        admission = FileAdmission(self.server_env)
-        agents = FileAgents(self._spawner, self.server_env)
-        return FileService(self.limits, admission, helpers.start, helpers.starter_of, agents.start)
-
-    @property
-    def http_loaded(self) -> asyncio.Future[ModuleType]:
-        """A future that is done when `outbound` is loaded. The first use starts to load it.
-
-        Loading the HTTP client takes 0.1 s, so a thread does it. After a failure, such as a lack of
-        descriptors, the next use loads it again.
-        """
-        loading = self._http_loading
-        if loading is None or (loading.done() and loading.exception() is not None):
-            name = "exec_server.outbound.exchanges"
-            loading = self._loop.run_in_executor(None, import_module, name)
-            self._http_loading = loading
-        return loading
-
-    @property
-    def is_http_loaded(self) -> bool:
-        loading = self._http_loading
-        return loading is not None and loading.done() and loading.exception() is None
-
-    @cached_property
-    def outbound(self) -> Outbound:
-        """The HTTP client, made for the first request."""
-        from exec_server.outbound.exchanges import Outbound
-
-        return Outbound(self.server_env, limits=self.limits)
-
-    @cached_property
-    def sharing(self) -> Sharing:
-        """The watches on processes, loaded with the first one."""
-        from exec_server.server.sharing.process_watches import Sharing
-        from exec_server.server.sharing.screen_pictures import ScreenPictures
-
-        return Sharing(lambda: self.sessions, ScreenPictures(lambda: self.screens))
-
-    @cached_property
-    def discovery(self) -> Discovery:
-        from exec_server.discovery.discovery_service import Discovery
-
-        return Discovery(
-            self.server_env,
-            limits=self.limits,
-        )
-
-    @cached_property
-    def screens(self) -> Screens:
-        """The models of terminals, made for the first one that is asked for."""
-        from exec_server.screens.screens import Screens
-
-        return Screens(self._spawner)
 
     async def restore(self) -> None:
         """Go on with the durable processes of an earlier server, before the first connection.
@@ -415,12 +279,6 @@ class ExecServer:
 
     # Streams.
 
-    @cached_property
-    def _streams(self) -> SessionStreams:
-        from exec_server.server.streams.session_streams import SessionStreams
-
-        return SessionStreams(self._stream_allow, limits=self.limits, audit=self.audit)
-
     def streams_of(self, session: Session, context: Context) -> StreamTable:
         """The byte streams of *session*, which *context* holds."""
         return self._streams.table_of(session, is_paused=context.peer.is_writing_paused)
@@ -486,63 +344,8 @@ class ExecServer:
         retention: RetentionBudget | None = None,
     ) -> Session:
         """A session; *mark* is that of an earlier server, which had it before."""
-        session = Session(session_id, limits=self.limits)
-        if self.jobs is not None:
-            session.jobs = self.jobs.jobs_of(session, mark)
-        session.processes = ProcessTable(
-            spawner=self._spawner,
-            outlet=session,
-            limits=self.limits,
-            login_shell=self._shell,
-            server_env=self.server_env,
-            windows=self._windows,
-            retention=self._retention if retention is None else retention,
-            echo_first=self._echo_first,
-            open_network=partial(self._open_network, session),
-            open_bridge=self._open_bridge,
-            durable=session.jobs,
-        )
-        session.processes.on_screen = lambda child: self.screens.watch(child)
-        if self.audit is not None:
-            session.processes.on_exit = partial(self.audit.ended, session)
-        if self._recorder is not None:
-            session.processes.on_start = partial(self._record, self._recorder, session)
-        self._sessions[session.id] = session
+        session = self._sessions[session_id] = self._factory.make(session_id, mark, retention)
         return session
-
-    def _record(
-        self, recorder: TerminalRecorder, session: Session, child: Child, params: StartParams | None
-    ) -> None:
-        from exec_server.server.recorded_terminals import record_terminal
-
-        record_terminal(recorder, self.limits, session.owner, child, params)
-
-    def _open_network(
-        self, session: Session, params: StartParams, terms: StartTerms
-    ) -> ManagedProxy:
-        """The proxy for a new process; it does not listen yet."""
-        from exec_server.network.proxy import ManagedProxy
-
-        assert params.network_proxy is not None
-        return ManagedProxy(
-            params.process_id,
-            params.network_proxy,
-            client=session,
-            limits=self.limits,
-            server_env=self.server_env,
-            reaches_private=self._reaches_private,
-            allows_host=terms.allows_host,
-        )
-
-    def _open_bridge(self, proxy: ManagedProxy | None, env: Mapping[str, str]) -> Bridge | None:
-        """The bridge of a sandboxed process to *proxy*, or to the proxies in *env*, if any."""
-        from exec_server.network.bridge import Bridge
-        from exec_server.network.proxy_environment import NoProxy
-
-        try:
-            return Bridge(proxy, env, limits=self.limits)
-        except NoProxy:
-            return None
 
     def retain(self, session: Session, seconds: float) -> float:
         """Set the retention of a session after a lost connection. Returns the granted time."""
@@ -576,7 +379,6 @@ class ExecServer:
 
     @property
     def sessions(self) -> Collection[Session]:
-        """All sessions, attached or detached."""
         return self._sessions.values()
 
     @property

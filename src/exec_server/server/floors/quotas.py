@@ -122,7 +122,9 @@ class ServerQuotas:
     def _begin(self, name: str, waiting: _WaitingStart) -> Answer:
         release = _once(partial(self._release, name))
         try:
-            return waiting.begin(waiting.terms._replace(release=release), waiting.answer)
+            return waiting.begin(
+                msgspec.structs.replace(waiting.terms, release=release), waiting.answer
+            )
         except BaseException:
             release()
             raise

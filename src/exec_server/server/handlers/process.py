@@ -45,7 +45,7 @@ def start_under(
             raise FloorRefused(f"the rights of `{ctx.who.name}` end at a floor; no grant lifts it")
         params, terms = floors.start(params)
     if params.user is not None:
-        terms = terms._replace(account=chosen_account(params.user, ctx.who))
+        terms = structs.replace(terms, account=chosen_account(params.user, ctx.who))
     if not quotas.counts(ctx.who):
         return processes.start(params, terms)
     return quotas.start(ctx.who, partial(processes.start, params), terms)

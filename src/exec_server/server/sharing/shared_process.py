@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from exec_server.errors import ControlLost, ControlRefused, InvalidRequest
 from exec_server.process.child import Child
@@ -18,6 +20,11 @@ logger = logging.getLogger(__name__)
 
 # Input after a pause of this length is told to the others.
 _PAUSE_MS = 5_000
+
+# Those who are there are told to each of them, so the work grows with the square of their number.
+# After so many seconds for each, it is told again: a client that comes and goes, or changes its
+# name again and again, holds up no one.
+_SECONDS_A_SEAT = 0.001
 
 Reason = Literal["taken", "accepted", "givenBack", "left", "offered"]
 
@@ -35,6 +42,10 @@ class SharedProcess:
         self.seats: dict[str, Seat] = {owner.id: owner}
         self._lease = Lease(owner.id, epoch=epoch)
         self._sizes = DriverSizes(self._resize)
+        # When the presence was told, the timer that tells it again, and whom that leaves out.
+        self._told_at = float("-inf")
+        self._telling: asyncio.TimerHandle | None = None
+        self._left_out: Seat | None = None
         # The version of the screen, if there is a model of it.
         self.screen_version: Callable[[], int | None] = lambda: None
         # Called when the driver has changed.
@@ -58,16 +69,24 @@ class SharedProcess:
         """The name of the driver, unless it is the session that has started the process."""
         return None if self.driver is self.owner else self.driver.shown_name
 
-    def state_for(self, seat: Seat) -> sharing.ControlState:
-        holder = self._lease.holder
+    def state_for(self, seat: Seat, participants: Any = None) -> sharing.ControlState:
+        """What *seat* is told; *participants* are those of `_encoded_participants`."""
         return sharing.ControlState(
             epoch=self._lease.epoch,
             you=seat.id,
-            participants=[each.described(drives=each.id == holder) for each in self.seats.values()],
+            participants=self._participants() if participants is None else participants,
             seq=self.child.log.next_seq - 1,
             version=self.screen_version(),
             offered=self._lease.offered,
         )
+
+    def _participants(self) -> list[sharing.Participant]:
+        holder = self._lease.holder
+        return [each.described(drives=each.id == holder) for each in self.seats.values()]
+
+    def _encoded_participants(self) -> msgspec.Raw:
+        """The same for all who are told: it is made once."""
+        return msgspec.Raw(msgspec.json.encode(self._participants()))
 
     # Coming and going.
 
@@ -94,9 +113,25 @@ class SharedProcess:
         self._lease.epoch = epoch
 
     def tell_presence(self, but: Seat | None = None) -> None:
+        """Tell all except *but* who is there: now, or together with what changes soon."""
+        loop = asyncio.get_running_loop()
+        if self._telling is not None:
+            if but is not self._left_out:
+                self._left_out = None
+            return
+        self._left_out = but
+        due = self._told_at + _SECONDS_A_SEAT * len(self.seats)
+        if loop.time() >= due:
+            self._tell_presence()
+        else:
+            self._telling = loop.call_at(due, self._tell_presence)
+
+    def _tell_presence(self) -> None:
+        self._telling, self._told_at = None, asyncio.get_running_loop().time()
+        participants = self._encoded_participants()
         for seat in tuple(self.seats.values()):
-            if seat is not but:
-                seat.tell_presence(self.state_for(seat))
+            if seat is not self._left_out:
+                seat.tell_presence(self.state_for(seat, participants))
 
     # Control.
 
@@ -143,9 +178,10 @@ class SharedProcess:
         if to is not None and to not in self.seats:
             raise InvalidRequest(f"there is no participant `{to}`")
         self._lease.offer(to or "")
+        participants = self._encoded_participants()
         for each in tuple(self.seats.values()):
             if each is not seat and to in (None, each.id):
-                self._tell_change(each, "offered", seat)
+                self._tell_change(each, "offered", seat, participants)
         self.tell_presence(but=seat)
 
     def _give_back(self, seat: Seat, _: str | None) -> None:
@@ -176,16 +212,19 @@ class SharedProcess:
         self.on_changed()
         if driver.size is not None:
             self._sizes.put_now(driver.size)
+        participants = self._encoded_participants()
         for seat in tuple(self.seats.values()):
-            self._tell_change(seat, reason, before)
+            self._tell_change(seat, reason, before, participants)
 
-    def _tell_change(self, seat: Seat, reason: Reason, before: Seat) -> None:
+    def _tell_change(
+        self, seat: Seat, reason: Reason, before: Seat, participants: msgspec.Raw
+    ) -> None:
         seat.tell_change(
             sharing.ControlChangedEvent(
                 process_id=seat.label,
                 reason=reason,
                 driver=self.driver.described(drives=True),
-                control=self.state_for(seat),
+                control=self.state_for(seat, participants),
                 previous=before.id,
             )
         )
@@ -237,3 +276,6 @@ class SharedProcess:
     def close(self) -> None:
         """The process is over."""
         self._sizes.close()
+        if self._telling is not None:
+            self._telling.cancel()
+            self._tell_presence()

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from exec_server.process import keeper
+from exec_server.process.keeping.process_trees import below, processes
+from exec_server.process.keeping.tree_marks import mark_of
 from exec_server.protocol.streams import ListeningPort, PortsResult
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
@@ -87,17 +88,17 @@ def _address(text: str) -> str:
 
 def _owners(known: list[StartedTree]) -> dict[int, str]:
     """The processes of each start, by their numbers: its descendants, and all with its mark."""
-    table = keeper.processes()
+    table = processes()
     marks = {each.mark: each.process_id for each in known if each.mark}
     owners: dict[int, str] = {}
     if marks:
         for pid in table:
-            mark = keeper.mark_of(pid)
+            mark = mark_of(pid)
             if mark in marks:
                 owners[pid] = marks[mark]
     for each in known:
         if each.pid in table:
-            for pid in {each.pid, *keeper.below({each.pid}, table)}:
+            for pid in {each.pid, *below({each.pid}, table)}:
                 owners.setdefault(pid, each.process_id)
     return owners
 
