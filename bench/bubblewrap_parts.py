@@ -2,13 +2,16 @@
 
     python bench/bubblewrap_parts.py [--rounds 40]
 
-Each row runs /bin/true. Rounds go through all rows in turn, so that a busy machine is busy for all.
+Each row runs /bin/true. The floor is `unshare` with the same namespaces and without a single mount,
+so that what is above it is what bubblewrap mounts. Rounds go through all rows in turn, so that a
+busy machine is busy for all.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,6 +27,8 @@ from exec_server.sandbox.bubblewrap import _MACHINE_FILES, find
 
 _TRUE = "/bin/true"
 _ROOT = ("--ro-bind", "/", "/")
+# Users, mounts, processes, messages and the network.
+_ALL_NAMESPACES = ("-U", "-r", "-m", "-p", "-f", "-i", "-n")
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc")
 
 
@@ -32,6 +37,9 @@ def rows(bubblewrap: str) -> dict[str, list[str]]:
     found = [f"/proc/{name}" for name in _MACHINE_FILES if os.path.exists(f"/proc/{name}")]
     words = [bubblewrap]
     commands = {"no bubblewrap": [_TRUE]}
+    unshare = shutil.which("unshare")
+    if unshare is not None:
+        commands["floor: all namespaces, no mounts"] = [unshare, *_ALL_NAMESPACES, _TRUE]
     for name, more in (
         ("a read-only root", _ROOT),
         ("namespaces of users, processes, messages", _NAMESPACES),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 import pytest
@@ -164,3 +165,18 @@ def test_files_of_others_with_content_are_not_touched(folder, workspace):
     path.write_text("gitdir: elsewhere")
     os.chown(path, 65534, 65534)
     assert folder.hold(names(path, is_directory=False)) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+@requirement("sandbox/placeholders:other-users")
+def test_a_lock_on_a_directory_of_another_user_with_content_is_not_waited_for(folder, workspace):
+    path = workspace / ".git"
+    path.mkdir()
+    (path / "config").touch()
+    os.chown(path, 65534, 65534)
+    locked = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        assert folder.hold(names(path)) == []
+    finally:
+        os.close(locked)

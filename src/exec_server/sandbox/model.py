@@ -30,6 +30,10 @@ class Rule(msgspec.Struct, frozen=True, order=True):
     access: Access
     # True if a missing path does not matter; otherwise it must not be created in a writable place.
     only_existing: bool = False
+    # True if a client has granted it later, for a path without symbolic links; and what the policy
+    # says about the path itself.
+    is_granted: bool = False
+    ungranted: Access | None = None
 
 
 class Glob(msgspec.Struct, frozen=True):

@@ -21,8 +21,8 @@ from exec_server.sandbox.grant_file import grant_file, make_grant_file
 _SHARED = ("/", "/usr", "/usr/local", "/opt", "/opt/homebrew")
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
 
-# Each with the function that makes it, if it has one.
-_hidden: dict[bytes, Callable[[], object] | None] = {}
+# Each with the functions that make it, or None: one for each server that hides it.
+_hidden: dict[bytes, list[Callable[[], object] | None]] = {}
 # Each lists files that no sandbox may change.
 _kept: list[Callable[[], Iterable[str]]] = [lambda: _existing(str(grant_file()))]
 
@@ -33,17 +33,24 @@ def hide(path: str | bytes | os.PathLike[str], make: Callable[[], object] | None
     A sandbox can be kept from a path that exists. If this one may come into being while a sandbox
     runs, *make* makes it before the first sandbox is planned.
     """
-    _hidden[os.path.realpath(os.path.abspath(os.fsencode(path)))] = make
+    _hidden.setdefault(_resolved(path), []).append(make)
 
 
 def reveal(path: str | bytes | os.PathLike[str]) -> None:
-    """Undo `hide`, when the server that needed it has ended."""
-    _hidden.pop(os.path.realpath(os.path.abspath(os.fsencode(path))), None)
+    """Undo one `hide`, when the server that needed it has ended."""
+    hiding = _hidden.get(_resolved(path), [])
+    del hiding[-1:]
+    if not hiding:
+        _hidden.pop(_resolved(path), None)
+
+
+def _resolved(path: str | bytes | os.PathLike[str]) -> bytes:
+    return os.path.realpath(os.path.abspath(os.fsencode(path)))
 
 
 def hidden() -> tuple[bytes, ...]:
     """The paths that no sandbox may read, free of symbolic links."""
-    for make in tuple(_hidden.values()):
+    for make in [make for makes in _hidden.values() for make in makes]:
         if make is not None:
             make()
     return tuple(sorted(_hidden))

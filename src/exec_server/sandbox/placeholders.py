@@ -190,6 +190,10 @@ def _lock_foreign(path: bytes) -> int | None:
             if os.path.samestat(os.fstat(fd), os.lstat(path)):
                 return fd
         except (BlockingIOError, FileNotFoundError):
+            if _has_content(fd):
+                # It stays, whatever another program locks it for.
+                os.close(fd)
+                return None
             # It is being removed.
             time.sleep(0.001)
         except BaseException:
@@ -197,6 +201,10 @@ def _lock_foreign(path: bytes) -> int | None:
             raise
         os.close(fd)
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def _has_content(fd: int) -> bool:
+    return stat.S_ISDIR(os.fstat(fd).st_mode) and bool(os.listdir(fd))
 
 
 def _may_be_foreign(found: os.stat_result) -> bool:

@@ -104,7 +104,9 @@ def widened(policy: Policy, granted: tuple[tuple[bytes, str], ...]) -> Policy:
     for path, given in granted:
         if given not in _ACCESS:
             continue
-        rules[path] = Rule(path, _ACCESS[given], only_existing=False)
+        before = rules.get(path)
+        ungranted = None if before is None else before.access
+        rules[path] = Rule(path, _ACCESS[given], is_granted=True, ungranted=ungranted)
     return structs.replace(policy, rules=tuple(sorted(rules.values())))
 
 

@@ -44,7 +44,8 @@ class ResolvedRules:
 
     def place(self, rules: Iterable[Rule]) -> None:
         """Find where all *rules* lead."""
-        by_depth = sorted(rules, key=lambda rule: depth(rule.path))
+        holding = (each for rule in rules if (each := self._without_links(rule)) is not None)
+        by_depth = sorted(holding, key=lambda rule: depth(rule.path))
         if by_depth and by_depth[0].path == b"/":
             # If the root is denied, the base is empty and everything else is added to it.
             if by_depth[0].access is not Access.DENY:
@@ -54,6 +55,16 @@ class ResolvedRules:
         for rule in by_depth:
             if rule.access is not Access.WRITE:
                 self._restrict(rule)
+
+    def _without_links(self, rule: Rule) -> Rule | None:
+        """*rule*; a grant for a path on which there is a link now holds no longer.
+
+        An earlier command that was granted it may have made the link, and what that leads to was
+        never granted.
+        """
+        if not rule.is_granted or not self._locator.locate(rule.path).links:
+            return rule
+        return None if rule.ungranted is None else Rule(rule.path, rule.ungranted)
 
     def deny_matches(self, glob: Glob, max_depth: int | None) -> None:
         """Deny every file that *glob* matches now; if a match is a link, deny what it leads to."""

@@ -381,6 +381,59 @@ async def test_a_closed_file_can_be_granted_to_a_reader(worker, place):
     await worker.wire.events_until_closed("p")
 
 
+@on_both_backends
+@requirement("denials/grants:session")
+async def test_a_link_in_place_of_what_was_granted_opens_nothing_to_later_commands(
+    worker, place, backend
+):
+    file, other = place.outside / f"link-{backend}", place.outside / f"other-{backend}"
+    other.mkdir()
+    os.chown(other, place.uid, place.gid)
+    sandbox = place.sandbox(backend)
+    await worker.start(sandbox, denialHoldMs=HOLD)
+    await worker.ask("write", file)
+    await worker.grant(await worker.denied(), "session")
+    await worker.said(b"done")
+    for words in (("unlink", file), ("symlink", other, file)):
+        await worker.ask(*words)
+        await worker.said(b"done")
+    await worker.end()
+    later = Worker(worker.wire, "later")
+    await later.start(sandbox)
+    for path in (other / "new", file / "new"):
+        await later.ask("write", path)
+        refused = b"Read-only file system" if backend == "bubblewrap" else b"Permission denied"
+        await later.said(refused)
+    assert not (other / "new").exists()
+    await later.end()
+
+
+@needs_bubblewrap
+@requirement("denials/grants:process")
+async def test_a_link_in_a_granted_directory_hides_nothing_from_the_records(worker, place):
+    secret, folder = place.outside / "secret", place.outside / "linked"
+    await worker.start(place.sandbox("bubblewrap", at(secret, "deny")))
+    await worker.ask("mkdir", folder)
+    await worker.said(b"Read-only file system")
+    await worker.grant(await worker.denied(), "process")
+    link, below = folder / "link", folder / "below" / "secret"
+    for words, answer in (
+        (("mkdir", folder), b"done"),
+        (("read", link), b"No such file or directory"),
+        (("read", below), b"No such file or directory"),
+        (("symlink", secret, link), b"done"),
+        (("symlink", place.outside, folder / "below"), b"done"),
+        (("read", link), b"Permission denied"),
+        (("read", below), b"Permission denied"),
+    ):
+        await worker.ask(*words)
+        await worker.said(answer)
+    listed = (await worker.wire.call("process/denials", {"processId": "p"}))["denials"]
+    found = [(each["target"], each["count"]) for each in listed if each["kind"] == "read"]
+    assert found == [(str(secret), 2)]
+    await worker.end()
+
+
 @needs_bubblewrap
 @requirement("denials/grants:only-records")
 async def test_only_what_a_record_offers_can_be_granted(worker, place):

@@ -47,6 +47,8 @@ class Shortcuts:
         self._readable: set[bytes] = set()
         # The directories to which texts lead, and what may be done in directories.
         self._folders: dict[bytes, bytes] = {}
+        # The beginnings of paths that lead nowhere, and never will.
+        self._missing: set[bytes] = set()
         self._access: dict[bytes, str | None] = {}
         is_null_open = places.refusal(_NULL, writes=True) is None
         self._always = frozenset([_NULL] if is_null_open else [])
@@ -58,6 +60,12 @@ class Shortcuts:
     def end(self) -> None:
         """Take no shortcut from now on."""
         self._outlines = {}
+
+    def forget(self) -> None:
+        """A name has changed where the command itself cannot change any."""
+        self._readable.clear()
+        self._folders.clear()
+        self._missing.clear()
 
     def has(self, call: Any) -> bool:
         """True if *call* is certainly not refused; False says nothing."""
@@ -126,6 +134,9 @@ class Shortcuts:
         folder = self._folders.get(head)
         if folder:
             return folder
+        if head in self._missing:
+            # A compiler looks for each of its headers below many of these.
+            raise FileNotFoundError
         if self._attempts.is_own_descriptor(head + b"/"):
             return b""
         found: bytes = self._attempts.opened_path(head, os.O_DIRECTORY)
@@ -134,8 +145,11 @@ class Shortcuts:
             self._folders[head] = found if is_fixed else _CHANGEABLE
         return found
 
-    def _is_missing_for_good(self, head: bytes) -> bool:
-        """True if *head* leads nowhere, and the command cannot make it lead anywhere."""
+    def _is_missing_for_good(self, missing: bytes) -> bool:
+        """True if *missing* leads nowhere, and the command cannot make it lead anywhere."""
+        if missing in self._missing:
+            return True
+        head = missing
         while True:
             head, _, name = head.rpartition(b"/")
             try:
@@ -144,7 +158,11 @@ class Shortcuts:
                 continue
             if not (self._is_fixed(head) and self._is_fixed(found)):
                 return False
-            return self._access_in(found) == _READ and not _is_link(_joined(found, name))
+            if self._access_in(found) != _READ or _is_link(_joined(found, name)):
+                return False
+            if len(self._missing) < _MAX_FOLDERS:
+                self._missing.add(missing)
+            return True
 
     def _is_fixed(self, path: bytes) -> bool:
         """True if the command cannot change where *path* leads: it cannot write above its parts.

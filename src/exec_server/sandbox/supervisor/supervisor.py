@@ -96,8 +96,9 @@ class Supervisor:
     def run(self) -> None:
         """Serve until the last program behind the filter has ended."""
         poll = select.poll()
-        poll.register(self._listener.fd, select.POLLIN)
+        # What is registered first is told first: a grant is heard before the calls after it.
         poll.register(self._channel.fd, select.POLLIN)
+        poll.register(self._listener.fd, select.POLLIN)
         while True:
             for fd, events in self._ready(poll):
                 if fd == self._listener.fd:
@@ -188,6 +189,12 @@ class Supervisor:
         else:
             self._listener.refuse(call, errno.EPERM)
 
+    def _do(self, call: Any, attempts: list[Any]) -> None:
+        """Do what *call* asks for, which was granted."""
+        self._worker.do(call, attempts)
+        if attempts[0].operation != "open":
+            self._shortcuts.forget()
+
     def _is_held(self, record: Any, call: Any, attempts: list[Any]) -> bool:
         """True if *call* waits for a decision about *record* from now on."""
         if record is None or record.denial_id not in self._held:
@@ -234,7 +241,7 @@ class Supervisor:
             attempts[0].is_special = True
         closed = [each for each in refused if not self._is_granted(*each)]
         if not closed:
-            self._worker.do(call, attempts)
+            self._do(call, attempts)
             return True
         attempt, rule = closed[0]
         is_open = attempt.flags is not None
@@ -399,7 +406,7 @@ class Supervisor:
         self._channel.put(("decided", denial_id, is_allowed))
         for call, attempts, _ in self._held.pop(denial_id, ()):
             if is_allowed and self._listener.is_waiting(call):
-                self._worker.do(call, attempts)
+                self._do(call, attempts)
             elif attempts[0].operation == "connect":
                 # Only this filter refuses it.
                 self._listener.refuse(call, errno.EPERM)
