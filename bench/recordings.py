@@ -1,10 +1,13 @@
 """What recordings of terminals cost a server: `make recordings-bench`.
 
     make recordings-bench ARGS='--rounds 5 --megabytes 43'
+    make recordings-bench ARGS=--free-core
 
 A server with and one without `--record-terminals` run the same floods in turns, and the client
 counts the bytes. Processor time is that of the server's own process, which is what the event loop
 has to share, and that of all its processes. Below it: what the writer alone needs, and no server.
+On two cores the client, the server and the program leave none for the writer. With `--free-core`
+they share one, and the writer has another, as it has on a larger machine.
 """
 
 from __future__ import annotations
@@ -43,15 +46,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what recordings cost a server.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=43)
+    parser.add_argument("--free-core", action="store_true", help="a core for the writer alone")
     options = parser.parse_args()
+    writers_core = None
+    if options.free_core:
+        shared, writers_core, *_ = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {shared})
     print(f"load {os.getloadavg()[0]:.1f}; {options.megabytes} MB of output a flood")
     for name, line in (("plain lines", _PLAIN), ("colours", _COLOURS)):
-        asyncio.run(_compare(name, line, options.rounds, options.megabytes))
+        asyncio.run(_compare(name, line, options.rounds, options.megabytes, writers_core))
     for name, line in (("plain lines", _PLAIN), ("colours", _COLOURS)):
         _writer_alone(name, line, options.megabytes)
 
 
-async def _compare(name: str, line: str, rounds: int, megabytes: int) -> None:
+async def _compare(
+    name: str, line: str, rounds: int, megabytes: int, writers_core: int | None
+) -> None:
     argv = ["sh", "-c", f"""yes "$(printf '{line}')" | head -c {megabytes}M"""]
     figures: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory(prefix="recordings-") as folder, ExitStack() as servers:
@@ -59,7 +69,7 @@ async def _compare(name: str, line: str, rounds: int, megabytes: int) -> None:
         urls = {on: servers.enter_context(_server(more if on else [])) for on in figures}
         for _ in range(rounds):
             for on, (pid, url) in urls.items():
-                figures[on].append(await _flood(pid, url, argv))
+                figures[on].append(await _flood(pid, url, argv, writers_core))
     for on, found in figures.items():
         rate, own, everything = (statistics.median(column) for column in zip(*found, strict=True))
         title = f"{name}, {'recorded' if on else 'not recorded'}"
@@ -68,10 +78,19 @@ async def _compare(name: str, line: str, rounds: int, megabytes: int) -> None:
         with_it[0] / without[0]
         for with_it, without in zip(figures[True], figures[False], strict=True)
     )
-    own = statistics.median(each[1] for each in figures[True]) / statistics.median(
-        each[1] for each in figures[False]
-    )
+    own = _median(figures[True], 1) / _median(figures[False], 1)
     print(f"{name}: the rate is {100 * (ratio - 1):+.1f} %, the server's own time {own:.2f} times")
+    more_own, more_all = (
+        (_median(figures[True], column) - _median(figures[False], column)) * 1e3 / megabytes
+        for column in (1, 2)
+    )
+    print(
+        f"{name}: the server takes {more_own:+.2f} ms/MB, all its processes {more_all:+.2f} ms/MB"
+    )
+
+
+def _median(figures: list[tuple[float, float, float]], column: int) -> float:
+    return statistics.median(each[column] for each in figures)
 
 
 @contextmanager
@@ -89,13 +108,18 @@ def _server(more: list[str]) -> Iterator[tuple[int, str]]:
             server.wait(_END_SECONDS)
 
 
-async def _flood(pid: int, url: str, argv: list[str]) -> tuple[float, float, float]:
+async def _flood(
+    pid: int, url: str, argv: list[str], writers_core: int | None
+) -> tuple[float, float, float]:
     """Megabytes a second, and the processor time of the server and of all its processes."""
     async with exec_server.connect(url) as client:
         # The first terminal of a server is slower.
         async for _ in await client.start(["true"], tty=True):
             pass
         family = proc.family(pid)
+        if writers_core is not None:
+            for pid in filter(_is_writer, (each.pid for each in family)):
+                os.sched_setaffinity(pid, {writers_core})
         before = proc.cpu_seconds(family[:1]), proc.cpu_seconds(family)
         began, size = time.perf_counter(), 0
         async for chunk in await client.start(argv, tty=True):
@@ -105,6 +129,10 @@ async def _flood(pid: int, url: str, argv: list[str]) -> tuple[float, float, flo
         await asyncio.sleep(0.3)
         after = proc.cpu_seconds(family[:1]), proc.cpu_seconds(family)
     return size / took / 1e6, after[0] - before[0], after[1] - before[1]
+
+
+def _is_writer(pid: int) -> bool:
+    return b"exec_server.recording" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _writer_alone(name: str, line: str, megabytes: int) -> None:

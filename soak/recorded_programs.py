@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import exec_server
+from soak.more_programs import further
 
 COLUMNS, ROWS = 80, 24
 _TEXT = "/usr/share/common-licenses/GPL-3"
@@ -110,8 +111,20 @@ def programs(folder: Path) -> list[Program]:
         *(Program(["vttest"], _vttest(menu)) for menu in ("1", "2", "3", "6")),
         *(Program(["tput", *words]) for words in (["clear"], ["cup", "5", "5"], ["smacs"])),
         *(Program(["sh", "-c", script]) for script in _SCRIPTS),
+        *_codex(),
+        *(
+            Program(argv, tuple(map(tuple, steps)))
+            for argv, steps in further(folder, text, str(wide))
+        ),
     ]
     return [each for each in found if shutil.which(each.argv[0])]
+
+
+def _codex() -> list[Program]:
+    """The Codex CLI, if `make reference` has installed it; without a network, and not signed in."""
+    path = _HERE / ".reference/node_modules/.bin/codex"
+    alone = ["unshare", "--map-root-user", "--net", str(path)]
+    return [Program(alone, (("down",), ("down",), ("ctrl-c",)))] if path.exists() else []
 
 
 def _vttest(menu: str) -> tuple[tuple[str, ...], ...]:

@@ -28,6 +28,7 @@ from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.client.process.watched_process import Seen
 from exec_server.protocol.sharing import ControlChangedEvent, ScreenPicture
 from exec_server.terminal import TerminalEngine, open_engine
+from soak.recorded_programs import programs, record
 from tests.support.durable import StateServers, state_servers
 from tests.support.terminal_output import session
 from tests.terminal.test_dump import state_of
@@ -35,6 +36,10 @@ from tests.terminal.test_dump import state_of
 _COLUMNS, _ROWS = 70, 24
 # Prints what is typed, and nothing else.
 _CAT = ["sh", "-c", "stty raw -echo; echo ready; exec cat"]
+# Prints what it reads from a FIFO; answers to the queries in there are not read.
+_PLAY = ["sh", "-c", 'stty raw -echo; echo ready; exec cat "$0"']
+# Programs that draw, whose recorded output late joiners see, too.
+_DRAWING = {"vim", "nvim", "htop", "mc", "tig", "nano", "emacs", "unshare"}
 
 
 class HandOvers:
@@ -144,38 +149,68 @@ async def hand_overs(folder: Path, count: int, kills: int, choose: random.Random
     )
 
 
-async def late_joins(count: int, choose: random.Random) -> None:
+async def _streams(client: exec_server.ExecServerClient) -> list[bytes]:
+    """What those programs have drawn that this machine has."""
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = [each for each in programs(Path(folder)) if _DRAWING & set(each.name.split())]
+        made = [await record(client, each) for each in chosen]
+    names = ", ".join(f"{each.program.name} ({len(each.data)} bytes)" for each in made)
+    print(f"late joins see streams of {names or 'no program that is here'}", flush=True)
+    return [each.data for each in made]
+
+
+async def late_joins(folder: Path, count: int, choose: random.Random) -> None:
     """Join *count* times while a program draws, and compare with one who was there."""
+    fifo = str(folder / "stream")
+    os.mkfifo(fifo)
+    source = os.open(fifo, os.O_RDWR)
     async with exec_server.local() as client:
+        streams = await _streams(client)
         size = {"rows": _ROWS, "cols": _COLUMNS}
-        process = await client.start(_CAT, tty=True, screen=True, **size)  # type: ignore[arg-type]
+        process = await client.start([*_PLAY, fifo], tty=True, screen=True, **size)  # type: ignore[arg-type]
         whole = open_engine(_COLUMNS, _ROWS)
-        seen, data, at, sizes = 0, b"", 0, []
+        seen, data, at = 0, b"", 0
+        sizes: list[int] = []
         for number in range(count):
             if at >= len(data):
-                data, at = session(choose.randrange(1000), _ROWS, _COLUMNS), 0
+                drawn = session(choose.randrange(1000), _ROWS, _COLUMNS)
+                data, at = choose.choice([drawn, *streams]), 0
             for is_late in (False, True):
                 piece = data[at : at + choose.randrange(1, 300)]
                 at += len(piece)
                 if is_late:
                     watched = await client.watch(process.process_id)
-                await process.write(piece)
+                os.write(source, piece)
                 seen = await _show(process, whole, seen, seen + len(piece))
             late = open_engine(_COLUMNS, _ROWS)
-            async with watched, asyncio.timeout(60):
-                async for each in watched:
-                    shown = _bytes(each)
-                    if isinstance(each, ScreenPicture):
-                        sizes.append(len(shown))
-                    late.feed(shown)
-                    if state_of(late) == state_of(whole):
-                        break
-                else:
-                    raise AssertionError(f"join {number} never showed the same")
+            await _see_the_same(watched, late, whole, sizes, number)
             late.close()
         await process.kill()
+    os.close(source)
     middle = statistics.median(sizes)
     print(f"{count} late joins, all exact; a picture had {middle:.0f} bytes", flush=True)
+
+
+async def _see_the_same(
+    watched: exec_server.WatchedProcess,
+    late: TerminalEngine,
+    whole: TerminalEngine,
+    sizes: list[int],
+    number: int,
+) -> None:
+    """Feed *late* with what *watched* shows until it is like *whole*."""
+    try:
+        async with watched, asyncio.timeout(60):
+            async for each in watched:
+                shown = _bytes(each)
+                if isinstance(each, ScreenPicture):
+                    sizes.append(len(shown))
+                late.feed(shown)
+                if state_of(late) == state_of(whole):
+                    return
+    except TimeoutError:
+        pass
+    raise AssertionError(f"join {number} never showed the same")
 
 
 async def _show(
@@ -233,7 +268,7 @@ def main(words: list[str]) -> int:
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             await hand_overs(Path(folder), options.hand_overs, options.kills, choose)
-        await late_joins(options.joins, choose)
+            await late_joins(Path(folder), options.joins, choose)
         await slow_watcher(options.flood)
 
     asyncio.run(run())

@@ -85,6 +85,17 @@ def test_no_line_crosses_the_end_of_a_page(tmp_path):
     assert output(path) == text[:start]
 
 
+@requirement("recording:whole-lines", "recording:format")
+def test_a_flood_fills_pages_wherever_it_begins(tmp_path):
+    text = 'ab\\\\"\x1b[1m\n\ré漢😀' * 1500
+    for shift in range(40):
+        path = write_cast(tmp_path / f"{shift}.cast", [b"x" * (shift + 1), text.encode()])
+        data = path.read_bytes()
+        ends = range(PAGE, len(data), PAGE)
+        assert len(ends) > 5 and all(data[end - 1 : end] == b"\n" for end in ends)
+        assert output(path) == "x" * (shift + 1) + text
+
+
 _WRITES = """
 import sys, os
 from exec_server.recording.cast_format import CastHeader

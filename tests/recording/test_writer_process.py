@@ -122,6 +122,15 @@ def test_signals_for_the_server_do_not_end_the_writer(recorder, tmp_path):
     assert output(path) == "still here"
 
 
+@requirement("recording:writer-gives-way")
+def test_the_writer_gives_way_to_what_it_records(recorder):
+    tap = recorder.record("sh", CastHeader())
+    pid = written(recorder)
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, ours + 5)
+    tap.closed()
+
+
 _RECORDS = """
 import sys, threading
 from exec_server.recording.cast_format import CastHeader

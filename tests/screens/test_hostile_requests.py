@@ -14,6 +14,7 @@ from exec_server.errors import InvalidParams
 from exec_server.protocol.screen import ScreenParams, WaitForParams
 from exec_server.screens import host_messages as messages
 from exec_server.screens import screen_waits
+from exec_server.screens.host_link import HostLink
 from exec_server.screens.host_main import ScreenHost
 from exec_server.screens.screen_model import ScreenModel
 from exec_server.terminal import open_engine
@@ -117,3 +118,26 @@ def test_a_pattern_whose_time_ends_with_it_is_refused(monkeypatch):
     monkeypatch.setattr(signal, "setitimer", stop_late)
     with pytest.raises(InvalidParams):
         ends_late()
+
+
+async def test_questions_about_one_terminal_do_not_wait_before_those_of_others(client, monkeypatch):
+    """The host answers in order; a large screen in many colours takes seconds."""
+    under_way: list[int] = []
+    most = 0
+    ask = HostLink.ask
+
+    async def counted(link: HostLink, model: int, call: int, what: str, params: bytes) -> bytes:
+        nonlocal most
+        under_way.append(model)
+        most = max(most, under_way.count(model))
+        try:
+            return await ask(link, model, call, what, params)
+        finally:
+            under_way.remove(model)
+
+    async with await client.start(_PRINTS, tty=True, screen=True) as process:
+        await process.wait_for("shown")
+        monkeypatch.setattr(HostLink, "ask", counted)
+        screens = await asyncio.gather(*(process.screen() for _ in range(8)))
+        assert all(screen.text.startswith("shown") for screen in screens)
+    assert most == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from exec_server.client.process.screen_data import screen_of
 from exec_server.errors import InvalidParams, InvalidRequest
 from exec_server.protocol.screen import ScreenParams, WaitCondition, WaitForParams, WaitForResult
+from exec_server.screens import screen_waits
 from exec_server.screens.screen_model import ScreenModel
 from tests.requirements import requirement
 from tests.support.terminal_output import session
@@ -299,6 +301,61 @@ def test_a_hostile_pattern_is_refused_and_others_go_on(driven):
         driven.wait(regex("("))
     driven.wait(regex("a{3}"))
     assert matched(driven.answer()) == "regex"
+
+
+@requirement("screen:wait-bounds")
+def test_a_text_in_every_cell_is_refused_and_others_go_on(monkeypatch):
+    monkeypatch.setattr(screen_waits, "REGEX_SECONDS", 0.005)
+    driven = Driven(512, 512)
+    try:
+        driven.feed("a" * 512 * 512)
+        # What was there before does not count, so it would be looked for after each output.
+        driven.wait(text("a"), after=driven.version())
+        answer = driven.answer()
+        assert isinstance(answer, InvalidParams) and "too long" in str(answer)
+        driven.feed("\x1b[Hb")
+        driven.wait(text("b"))
+        answer = driven.answer()
+        assert isinstance(answer, WaitForResult) and answer.row == 0
+    finally:
+        driven.model.close()
+
+
+def test_the_end_of_a_search_is_not_lost_while_garbage_is_collected(monkeypatch):
+    monkeypatch.setattr(screen_waits, "REGEX_SECONDS", 0.005)
+
+    def takes_a_while(phase: str, _: object) -> None:
+        sum(range(20_000))
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(takes_a_while)
+    gc.set_threshold(1)
+    try:
+        with pytest.raises(InvalidParams, match="too long"):
+            screen_waits.found(text("a"), None, "a" * 3_000_000)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(takes_a_while)
+    assert gc.isenabled()
+
+
+def test_places_are_counted_in_rows_and_columns():
+    places = screen_waits.found(text("ab"), None, "abab\n\nxab\nab")
+    assert [(place.row, place.column) for place in places] == [(0, 0), (0, 2), (2, 1), (3, 0)]
+
+
+@requirement("screen:wait-bounds")
+def test_many_waits_of_one_terminal_cannot_take_all_the_time(driven, monkeypatch):
+    driven.wait(text("never"))
+    monkeypatch.setattr(screen_waits, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(screen_waits, "EXCESS_SECONDS", 0.0)
+    driven.feed("x")
+    answer = driven.answer()
+    assert isinstance(answer, InvalidParams) and "together" in str(answer)
+    # Other conditions cost nothing.
+    driven.wait(WaitCondition("still", ms=100))
+    driven.pass_time(1.0)
+    assert matched(driven.answer()) == "still"
 
 
 @requirement("screen:wait-regex")

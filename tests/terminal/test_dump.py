@@ -39,6 +39,19 @@ def _joined(spans):
 
 @pytest.mark.parametrize("name", ["ghostty", "bittty"])
 @requirement("screen:dump")
+def test_a_row_whose_beginning_was_erased_after_a_wrap(name):
+    whole, late = open_engine(10, 4, engine=name), open_engine(10, 4, engine=name)
+    whole.feed(b"0123456789abcdef\x1b[2;4H\x1b[1K Tab")
+    late.feed(whole.dump())
+    assert late.lines() == whole.lines()
+    assert late.lines()[:2] == ["0123456789", "    Tab"]
+    assert state_of(late) == state_of(whole)
+    whole.close()
+    late.close()
+
+
+@pytest.mark.parametrize("name", ["ghostty", "bittty"])
+@requirement("screen:dump")
 def test_a_dump_and_what_follows_show_the_same_as_the_whole_output(name):
     for seed in range(4):
         data = session(seed, _ROWS, _COLUMNS)

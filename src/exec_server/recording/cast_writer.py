@@ -31,6 +31,10 @@ _LEAST_ROOM = 256
 _LONGEST_COMMAND = 400
 _LONGEST_MARK = 100
 _END = b'"]\n'
+# A line is cut at most so many bytes before the end of its page: an escape has six bytes, and
+# before it is no character that is cut. Blanks take their place.
+_MOST_BLANKS = 8
+_FILLED_ENDS = [b'"]' + b" " * blanks + b"\n" for blanks in range(_MOST_BLANKS + 1)]
 
 
 class CastWriter:
@@ -154,21 +158,39 @@ class CastWriter:
 
     def _event(self, time: float, code: str, text: str) -> None:
         encoded = _encode(text)
-        lines = bytearray()
-        # The quotes around the text are left out.
+        head = b'[%s,"%s","' % (self._time(time), code.encode())
+        room = PAGE - self.size % PAGE - len(head) - len(_END)
+        if code == OUTPUT and len(encoded) - 2 > room:
+            self._append(b"".join(self._pages(time, head, encoded)))
+            return
+        # The quotes around the text are left out. What is no output is short, or it is cut.
+        stop = len(encoded) - 1
+        if stop - 1 > room:
+            stop = _cut(encoded, 1, 1 + room)
+        line = bytearray(b"%b%b%b" % (head, encoded[1:stop], _END))
+        self._fill(line)
+        self._append(line)
+
+    def _pages(self, time: float, head: bytes, encoded: bytes) -> list[bytes]:
+        """Lines of output, of which all but the last fill their pages."""
+        room = PAGE - self.size % PAGE - len(head) - len(_END)
+        # The time after the first line is the same, so all others begin alike.
+        next_head = b'[%s,"%s","' % (self._time(time), OUTPUT.encode())
+        next_room = PAGE - len(next_head) - len(_END)
         start, end = 1, len(encoded) - 1
-        while start < end or not lines:
-            head = b'[%s,"%s","' % (self._time(time), code.encode())
-            room = PAGE - (self.size + len(lines)) % PAGE - len(head) - len(_END)
-            stop = end if end - start <= room else _cut(encoded, start, start + room)
-            lines += head
-            lines += encoded[start:stop]
-            lines += _END
-            start = stop
-            self._fill(lines)
-            if code != OUTPUT:
-                break
-        self._append(lines)
+        parts: list[bytes] = []
+        while end - start > room:
+            stop = start + room
+            # Few pages end near an escape or within a character.
+            if encoded[stop] >= 0x80 or encoded.find(b"\\", stop - 6, stop) >= 0:
+                stop = _cut(encoded, start, stop)
+            parts += (head, encoded[start:stop], _FILLED_ENDS[start + room - stop])
+            start, head, room = stop, next_head, next_room
+        if start < end:
+            last = bytearray(b"%b%b%b" % (head, encoded[start:end], _END))
+            self._fill(last, at=0)
+            parts.append(bytes(last))
+        return parts
 
     def _time(self, time: float) -> bytes:
         """The time of the next line; rounding errors do not add up."""
@@ -179,11 +201,14 @@ class CastWriter:
         self._written += interval
         return b"%.6f" % interval
 
-    def _fill(self, lines: bytearray) -> None:
-        """If the next line may not fit, blanks before the last line end fill the page."""
-        room = PAGE - (self.size + len(lines)) % PAGE
+    def _fill(self, line: bytearray, at: int | None = None) -> None:
+        """If the next line may not fit, blanks before the line end fill the page.
+
+        *at* is where the line begins, which is the end of the file if it is not given.
+        """
+        room = PAGE - ((self.size if at is None else at) + len(line)) % PAGE
         if room < _LEAST_ROOM:
-            lines[-1:] = b" " * room + b"\n"
+            line[-1:] = b" " * room + b"\n"
 
     def _append(self, data: bytes | bytearray) -> None:
         if self.is_closed:

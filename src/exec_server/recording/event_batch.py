@@ -16,6 +16,9 @@ class EventBatch:
         self._events: list[WriterEvent] = []
         self._output: list[bytes] = []
         self._bytes = 0
+        self.is_full = False
+        # Set at the end by the recorder: everything that it was given up to here is in it.
+        self.put_bytes = 0
         # The last output: its terminal, its time, and where it begins.
         self._number = 0
         self._time = 0.0
@@ -31,14 +34,17 @@ class EventBatch:
             self._number, self._time, self._start = number, time, self._bytes
         self._output.append(data)
         self._bytes += len(data)
+        if self._bytes >= _MOST_BYTES or len(self._output) >= _MOST_EVENTS:
+            self.is_full = True
 
     def add(self, event: WriterEvent) -> None:
         self._seal()
         self._events.append(event)
+        self.is_full |= len(self._events) >= _MOST_EVENTS
 
     @property
-    def is_full(self) -> bool:
-        return self._bytes >= _MOST_BYTES or len(self._output) + len(self._events) >= _MOST_EVENTS
+    def is_output_only(self) -> bool:
+        return bool(self._output) and all(isinstance(each, CastOutput) for each in self._events)
 
     def sealed(self) -> tuple[list[WriterEvent], list[bytes]]:
         """The events, and the output that belongs to them."""

@@ -1,8 +1,8 @@
 """Records the terminals of a server, by a process of its own that writes the files.
 
-The server's loop only puts what happens into a queue, and a thread passes it on in batches. They
-share an interpreter, so the thread does as little as it can. What does not fit into the queue is
-left out, and a mark in the recording says so: a recording never makes a process wait.
+The server's loop only puts what happens into batches, and a thread passes them on. They share an
+interpreter, so the thread does as little as it can. What does not fit into the queue is left out,
+and a mark in the recording says so: a recording never makes a process wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 from exec_server.recording.cast_format import CastHeader
@@ -34,19 +34,13 @@ logger = logging.getLogger(__name__)
 QUEUE_BYTES = 16 << 20
 # What an event takes in the queue at least.
 _LEAST_SIZE = 64
-# Output that comes so soon after other output is sent with it.
-_GATHER_SECONDS = 0.01
+# Output that comes so soon after other output is sent with it, unless a batch is full by then.
+_GATHER_SECONDS = 0.02
 # How many seconds the end of the server waits for the disk.
 _LAST_WRITES = 15.0
 
 Work = Callable[[], None]
-# Output, with the number of its terminal and its time.
-_Printed = tuple[int, float, bytes]
-_Item = _Printed | WriterEvent | Work | None
-
-
-def _nothing() -> None:
-    """The queue is empty: there is nothing to do."""
+_Item = EventBatch | Work | None
 
 
 class TerminalRecorder:
@@ -68,6 +62,9 @@ class TerminalRecorder:
         self.clock = clock
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._queue_bytes = queue_bytes
+        # The batch at the end of the queue that takes more, until the thread has it.
+        self._open: EventBatch | None = None
+        self._opening = threading.Lock()
         # Each has one writer: the loop, and the thread.
         self._put_bytes = 0
         self._done_bytes = 0
@@ -86,12 +83,14 @@ class TerminalRecorder:
         """Begin a recording; the result is a tap for the process. It never fails."""
         terminal = RecordedTerminal(self, next(self._numbers))
         self._terminals[terminal.number] = terminal
-        self._queue.put(BeginCast(terminal.number, name, header, (*self.secrets, *secrets)))
+        self._add(BeginCast(terminal.number, name, header, (*self.secrets, *secrets)), 0)
         return terminal
 
     def put(self, work: Work) -> None:
         """Let the thread do *work* when everything before it is in the files."""
-        self._queue.put(work)
+        with self._opening:
+            self._shut()
+            self._queue.put(work)
 
     def has_room(self, size: int) -> bool:
         return self._put_bytes - self._done_bytes + max(size, _LEAST_SIZE) <= self._queue_bytes
@@ -101,21 +100,46 @@ class TerminalRecorder:
         size = len(data) if len(data) > _LEAST_SIZE else _LEAST_SIZE
         if self._put_bytes - self._done_bytes + size > self._queue_bytes:
             return False
-        self._put_bytes += size
-        self._queue.put((number, at, data))
+        with self._opening:
+            batch = self._open
+            if batch is None or batch.is_full:
+                batch = self._next_batch()
+            batch.add_output(number, at, data)
+            self._put_bytes += size
         return True
 
     def put_event(self, event: CastResize | CastMark) -> bool:
         """Let *event* be written; False if there is no room for it."""
         if not self.has_room(0):
             return False
-        self._put_bytes += _LEAST_SIZE
-        self._queue.put(event)
+        self._add(event, _LEAST_SIZE)
         return True
 
     def put_end(self, event: EndCast) -> None:
         """The end of a recording, which always has room."""
-        self._queue.put(event)
+        self._add(event, 0)
+
+    def _add(self, event: WriterEvent, size: int) -> None:
+        with self._opening:
+            batch = self._open
+            if batch is None or batch.is_full:
+                batch = self._next_batch()
+            batch.add(event)
+            self._put_bytes += size
+
+    # Called with the lock.
+
+    def _next_batch(self) -> EventBatch:
+        self._shut()
+        batch = self._open = EventBatch()
+        self._queue.put(batch)
+        return batch
+
+    def _shut(self) -> None:
+        """Nothing else comes into the batch."""
+        if self._open is not None:
+            self._open.put_bytes = self._put_bytes
+            self._open = None
 
     @property
     def writer_pid(self) -> int | None:
@@ -132,13 +156,11 @@ class TerminalRecorder:
     # Called in the thread.
 
     def _work(self) -> None:
-        item = self._queue.get()
-        while item is not None:
-            if callable(item):
-                self._do(item)
-                item = self._queue.get()
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, EventBatch):
+                self._pass_on(item)
             else:
-                item = self._pass_on(item)
+                self._do(item)
         self._link.close()
 
     def _do(self, work: Work) -> None:
@@ -147,40 +169,30 @@ class TerminalRecorder:
         except Exception as exc:
             logger.warning("a recorder could not do something: %s", exc)
 
-    def _pass_on(self, first: _Printed | WriterEvent) -> _Item:
-        """Send a batch that begins with *first*; returns the next thing to do."""
-        if isinstance(first, tuple):
+    def _pass_on(self, batch: EventBatch) -> None:
+        if batch.is_output_only and not batch.is_full:
             time.sleep(_GATHER_SECONDS)
-        batch = EventBatch()
-        done = 0
-        item: _Item = first
-        while item is not None and not callable(item):
-            if isinstance(item, tuple):
-                number, at, data = item
-                done += max(len(data), _LEAST_SIZE)
-                if number in self._terminals:
-                    batch.add_output(number, at, data)
-            else:
-                done += 0 if isinstance(item, BeginCast | EndCast) else _LEAST_SIZE
-                if item.terminal in self._terminals:
-                    batch.add(self._named(item) if isinstance(item, BeginCast) else item)
-            try:
-                item = _nothing if batch.is_full else self._queue.get_nowait()
-            except queue.Empty:
-                item = _nothing
-        self._write(batch)
-        self._done_bytes += done
-        return self._queue.get() if item is _nothing else item
+        with self._opening:
+            if self._open is batch:
+                self._shut()
+        events, output = batch.sealed()
+        # A recording that has ended is unknown to the writer, which ignores what comes for it.
+        self._write([self._named(each) for each in events if self._is_known(each)], output)
+        self._done_bytes = batch.put_bytes
 
-    def _named(self, begin: BeginCast) -> BeginCast:
-        """The file of a recording that begins."""
+    def _is_known(self, event: WriterEvent) -> bool:
+        return not isinstance(event, BeginCast) or event.terminal in self._terminals
+
+    def _named(self, begin: WriterEvent) -> WriterEvent:
+        """With the file, if a recording begins."""
+        if not isinstance(begin, BeginCast):
+            return begin
         path = str(self.files.new_path(begin.path))
         self.files.begun(path)
         self._paths[begin.terminal] = path
         return BeginCast(begin.terminal, path, begin.header, begin.secrets)
 
-    def _write(self, batch: EventBatch) -> None:
-        events, output = batch.sealed()
+    def _write(self, events: list[WriterEvent], output: Sequence[bytes]) -> None:
         if not events:
             return
         try:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 
-from exec_server.own_interpreter import hide
+from exec_server.own_interpreter import give_way, hide
 from exec_server.recording.cast_format import WriterState
 from exec_server.recording.cast_writer import CastWriter
 from exec_server.recording.recording_files import RecordingFiles
@@ -122,6 +122,7 @@ def main() -> None:
     # A signal to the whole group or unit is for the recorder; this process ends with it.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
+    give_way()
     # It knows the secrets.
     hide()
     with socket.socket(fileno=0) as sock, contextlib.suppress(EOFError, OSError):

@@ -27,9 +27,13 @@ from exec_server.terminal import engine_name
 # A dump takes some milliseconds, as long as the model of a megabyte of output. So it is taken when
 # so much was fed since the last one, in a pause of this length.
 _CHECKPOINT_BYTES, _PAUSE_SECONDS = 256 * 1024, 0.05
-# A program that never pauses gets one after so much; the journal of a durable job keeps more.
-_BUSY_CHECKPOINT_BYTES = 8 << 20
+# A program that never pauses gets one after so much: `StoredScreen` takes none before that, and the
+# journal of a durable job keeps more.
+_BUSY_CHECKPOINT_BYTES = 16 << 20
 _MAX_CHECKPOINT_BYTES = PART_BYTES
+# A dump that takes long, of a large screen in many colours, is not taken again before so many times
+# its own processor time: the models of others need the host, too.
+_CHECKPOINT_REST = 50.0
 # `select` takes no longer times than some hundred years.
 _MAX_SELECT_SECONDS = 3600.0
 
@@ -45,6 +49,8 @@ class ScreenHost:
         self._sock = sock
         self._models: dict[int, ScreenModel] = {}
         self._checkpointed: dict[int, int] = {}
+        # When the next checkpoint of a model may be taken.
+        self._rested_at: dict[int, float] = {}
         self._is_replay = False
         # Models with output since their last checkpoint.
         self._fed: set[int] = set()
@@ -137,6 +143,7 @@ class ScreenHost:
         for numbers in (self._fed, self._waiting):
             numbers.discard(number)
         self._checkpointed.pop(number, None)
+        self._rested_at.pop(number, None)
         if model is not None:
             model.close()
 
@@ -208,8 +215,13 @@ class ScreenHost:
         return model.fed_bytes - self._checkpointed.get(number, 0)
 
     def _save(self, number: int, model: ScreenModel) -> None:
+        if time.monotonic() < self._rested_at.get(number, 0.0):
+            return
         self._checkpointed[number] = model.fed_bytes
+        began = time.thread_time()
         dump = model.engine.dump(history=200)
+        took = time.thread_time() - began
+        self._rested_at[number] = time.monotonic() + _CHECKPOINT_REST * took
         if len(dump) > _MAX_CHECKPOINT_BYTES:
             dump = model.engine.dump()
         if len(dump) <= _MAX_CHECKPOINT_BYTES and not model.is_inexact:

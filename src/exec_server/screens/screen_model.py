@@ -21,7 +21,7 @@ from exec_server.protocol.screen import (
 )
 from exec_server.screens.command_marks import MarkScanner
 from exec_server.screens.last_command import CommandTracker
-from exec_server.screens.screen_waits import Baseline, MatchPlace, PendingWait, found
+from exec_server.screens.screen_waits import Baseline, MatchPlace, PendingWait, SearchBudget, found
 from exec_server.terminal import Row, open_engine
 from exec_server.terminal.cells import CellSpan, Color
 
@@ -41,6 +41,7 @@ class ScreenModel:
         # True if output was missed, or if the terminal is larger than models are.
         self.is_inexact = (self.engine.columns, self.engine.rows) != (columns, rows)
         self.waits: list[PendingWait] = []
+        self._budget = SearchBudget(now)
         # Set for the calls that are answered: the number of the call, and the answer or its error.
         self.answers: list[tuple[int, WaitForResult | Exception]] = []
         # Versions that waits begin after; baselines are kept for them when they come.
@@ -75,7 +76,8 @@ class ScreenModel:
         self._last_output = now
         slices = any(wait.reads_text for wait in self.waits)
         for piece, mark in self._scanner.split(data):
-            for part in _slices(piece) if slices else (piece,):
+            size = _SLICE_BYTES if slices else len(piece) or 1
+            for part in [piece[at : at + size] for at in range(0, len(piece), size)] or [piece]:
                 self.engine.feed(part)
                 if slices:
                     self._check_waits(now)
@@ -242,16 +244,25 @@ class ScreenModel:
 
     def next_deadline(self) -> float | None:
         """When a wait ends without further output."""
-        times = [wait.deadline for wait in self.waits if wait.deadline is not None]
-        times += [at for wait in self.waits if (at := wait.still_at(self._last_output)) is not None]
-        return min(times, default=None)
+        times = [
+            at for each in self.waits for at in (each.deadline, each.still_at(self._last_output))
+        ]
+        return min((at for at in times if at is not None), default=None)
 
     def expire(self, now: float) -> None:
         self._check_waits(now)
 
     def _check_waits(self, now: float) -> None:
+        if self.waits:
+            self._budget.begin(now)
+            self._look_at_waits(now)
+            self._budget.end()
+
+    def _look_at_waits(self, now: float) -> None:
         for wait in tuple(self.waits):
             try:
+                if wait.reads_text:
+                    self._budget.check()
                 result = self._outcome(wait, now)
             except InvalidParams as exc:
                 self._answer(wait, exc)
@@ -325,7 +336,7 @@ class ScreenModel:
             is_new = not wait.is_after or self.version > baseline.version
             return self._matched(wait, number) if is_gone and is_new else None
         began = time.thread_time()
-        places = list(found(condition, pattern, "\n".join(rows)))
+        places = found(condition, pattern, "\n".join(rows))
         if pattern is not None:
             wait.spent(time.thread_time() - began)
         if wait.is_after and places and baseline.is_alternate == self.engine.is_alternate:
@@ -361,10 +372,6 @@ class ScreenModel:
             if place.row >= above:
                 result.row, result.column = place.row - above, place.column
         return result
-
-
-def _slices(data: bytes) -> list[bytes]:
-    return [data[at : at + _SLICE_BYTES] for at in range(0, len(data), _SLICE_BYTES)]
 
 
 def _span(span: CellSpan) -> ScreenSpan:

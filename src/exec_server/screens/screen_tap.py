@@ -64,6 +64,8 @@ class ScreenTap:
         self._exit: int | None = None
         self._is_exit_sent = False
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
+        # Held while the host is asked what it shows.
+        self.asking = asyncio.Lock()
         # How many waits need each output at once.
         self.waits = 0
         # Output that follows other output very soon is collected.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,12 +14,16 @@ from typing import Any
 from exec_server.errors import InvalidParams
 from exec_server.protocol.screen import WaitCondition, WaitForParams
 
-# A pattern that needs more processor time for one screen is refused. Python checks for signals
-# while it searches.
+# A search that needs more processor time for one screen is refused. Python checks for signals while
+# it searches.
 REGEX_SECONDS = 0.05
-# One that takes this long on the average is refused after so much time in all, because it would
-# hold up the models of others.
+# A pattern that takes this long on the average is refused after so much time in all, because it
+# would hold up the models of others.
 REGEX_MEAN_SECONDS, REGEX_TOTAL_SECONDS = 0.001, 0.5
+# All waits of one terminal may take the first time after each output. What they take beyond it may
+# add up to the second, which comes back slowly: so much in a second.
+ROUND_SECONDS, EXCESS_SECONDS, REGAINED = 0.005, 1.0, 0.05
+TOO_MUCH = "the waits for this terminal take too long together; make them simpler"
 
 
 @dataclass(slots=True)
@@ -79,27 +85,64 @@ class PendingWait:
         return max(last_output, self.began) + min(quiet) if quiet else None
 
 
-def found(
+class SearchBudget:
+    """How long the waits of one terminal may keep the models of all others from going on."""
+
+    def __init__(self, now: float) -> None:
+        self._left = EXCESS_SECONDS
+        self._at = now
+        self._began = 0.0
+
+    def begin(self, now: float) -> None:
+        """The waits are looked at."""
+        regained = REGAINED * max(0.0, now - self._at)
+        self._left, self._at = min(EXCESS_SECONDS, self._left + regained), now
+        self._began = time.thread_time()
+
+    def check(self) -> None:
+        """Raise InvalidParams if it is used up."""
+        if self._excess > self._left:
+            raise InvalidParams(TOO_MUCH)
+
+    def end(self) -> None:
+        """All waits were looked at."""
+        self._left -= self._excess
+
+    @property
+    def _excess(self) -> float:
+        return max(0.0, time.thread_time() - self._began - ROUND_SECONDS)
+
+
+def found(condition: WaitCondition, pattern: re.Pattern[str] | None, text: str) -> list[MatchPlace]:
+    """Each place at which a condition about text holds in *text*, whose rows are lines.
+
+    Raises InvalidParams if it takes too long, for example because there are very many.
+    """
+    with limited():
+        return list(_placed(text, _matches(condition, pattern, text)))
+
+
+def _matches(
     condition: WaitCondition, pattern: re.Pattern[str] | None, text: str
-) -> Iterator[MatchPlace]:
-    """Each place at which a condition about text holds in *text*, whose rows are lines."""
+) -> Iterator[tuple[int, str]]:
     if condition.kind == "regex":
         assert pattern is not None
-        with limited():
-            matches = [(m.start(), m.group()) for m in pattern.finditer(text) if m.group()]
-    else:
-        wanted = condition.text or ""
-        matches = [(at, wanted) for at in _all(text, wanted)]
-    for start, matched in matches:
-        row = text.count("\n", 0, start)
-        yield MatchPlace(row, start - (text.rfind("\n", 0, start) + 1), matched)
-
-
-def _all(text: str, wanted: str) -> Iterator[int]:
+        yield from ((m.start(), m.group()) for m in pattern.finditer(text) if m.group())
+        return
+    wanted = condition.text or ""
     at = text.find(wanted)
     while at >= 0:
-        yield at
+        yield at, wanted
         at = text.find(wanted, at + 1)
+
+
+def _placed(text: str, matches: Iterator[tuple[int, str]]) -> Iterator[MatchPlace]:
+    # Each row is counted once: there may be a match in every cell.
+    row = row_start = 0
+    for start, matched in matches:
+        row += text.count("\n", row_start, start)
+        row_start = max(row_start, text.rfind("\n", row_start, start) + 1)
+        yield MatchPlace(row, start - row_start, matched)
 
 
 class _TooLong(Exception):
@@ -114,6 +157,9 @@ def limited() -> Iterator[None]:
         raise _TooLong
 
     before = signal.signal(signal.SIGVTALRM, stop)
+    # What is raised while garbage is collected is lost.
+    collects = gc.isenabled()
+    gc.disable()
     signal.setitimer(signal.ITIMER_VIRTUAL, REGEX_SECONDS)
     try:
         try:
@@ -124,6 +170,8 @@ def limited() -> Iterator[None]:
     except _TooLong:
         raise InvalidParams("the pattern takes too long; make it simpler") from None
     finally:
+        if collects:
+            gc.enable()
         signal.signal(signal.SIGVTALRM, before)
 
 

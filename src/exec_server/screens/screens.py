@@ -103,7 +103,12 @@ class Screens:
                     tap.open(link)
                 await tap.caught_up()
                 try:
-                    return await link.ask(tap.number, call, what, params())
+                    if what == "wait":
+                        return await link.ask(tap.number, call, what, params())
+                    # The host answers one question after the other, and that about a large
+                    # screen may take seconds: those about other terminals come in between.
+                    async with asked.asking:
+                        return await link.ask(tap.number, call, what, params())
                 except HostLost:
                     continue
         finally:

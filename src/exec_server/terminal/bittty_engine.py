@@ -158,7 +158,7 @@ class BitttyEngine:
 
     # The dump.
 
-    def dump(self, *, history: int = 0) -> bytes:
+    def dump(self, *, history: int = 0, joins_rows: bool = True) -> bytes:
         blitter = self._board.blitter
         modes = [
             (number, is_ansi, self.mode(number, is_ansi=is_ansi))
@@ -183,7 +183,7 @@ class BitttyEngine:
             blitter.left_margin,
             self._unfinished(),
         )
-        return dump(picture)
+        return dump(picture, joins_rows=joins_rows)
 
     def _page(self, rows: list[Row]) -> ScreenPage:
         board = self._board

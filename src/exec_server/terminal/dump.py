@@ -30,17 +30,21 @@ _SILENT = {2026, 2031, 2048}
 _PAINTED = {3, 47, 1047, 1048, 1049}
 
 
-def dump(picture: Picture) -> bytes:
-    """The bytes that paint *picture*, without a query; they end inside a sequence if it did."""
+def dump(picture: Picture, *, joins_rows: bool = True) -> bytes:
+    """The bytes that paint *picture*, without a query; they end inside a sequence if it did.
+
+    If *joins_rows* is true, a row that goes on in the next one is left by a wrap, so that the
+    terminal knows it as one line. A terminal with more columns would not wrap there.
+    """
     parts = [_CLEAN, picture.history]
-    parts += _page(picture.primary, picture.columns)
+    parts += _page(picture.primary, picture.columns, joins_rows=joins_rows)
     if picture.alternate is not None:
         if picture.primary.saved is not None and picture.alternate_mode != 1049:
             parts += _saved(picture.primary)
         # The cursor is saved by this, and the alternate screen is empty then.
         parts += [_cursor(picture.primary.cursor), picture.primary.pen]
         parts.append(b"\x1b[?%dh\x1b[0m\x1b[H\x1b[2J" % picture.alternate_mode)
-        parts += _page(picture.alternate, picture.columns)
+        parts += _page(picture.alternate, picture.columns, joins_rows=joins_rows)
     page = picture.alternate or picture.primary
     parts += _saved(page)
     parts += [picture.settings, _title(picture.title), *_modes(picture), picture.margins]
@@ -49,14 +53,17 @@ def dump(picture: Picture) -> bytes:
     return b"".join(parts)
 
 
-def _page(page: ScreenPage, columns: int) -> Iterator[bytes]:
+def _page(page: ScreenPage, columns: int, *, joins_rows: bool) -> Iterator[bytes]:
     is_continued = False
     for number, row in enumerate(page.rows):
         if row.spans:
             if not is_continued:
                 yield b"\x1b[%d;1H" % (number + 1)
+            elif row.spans[0].is_erased:
+                # A movement of the cursor would not wrap; a blank does, and is erased again.
+                yield b"\x1b[0m \r\x1b[X"
             yield from _row(row, columns)
-        is_continued = row.is_wrapped and bool(row.spans)
+        is_continued = joins_rows and row.is_wrapped and bool(row.spans)
     yield b"\x1b[0m"
 
 

@@ -83,10 +83,12 @@ class TerminalEngine(Protocol):
     def history(self, count: int) -> list[str]:
         """The newest *count* rows above the screen, oldest first."""
 
-    def dump(self, *, history: int = 0) -> bytes:
+    def dump(self, *, history: int = 0, joins_rows: bool = True) -> bytes:
         """Bytes that paint both screens, modes, title and cursor on a terminal of the same size.
 
-        They contain no query. With *history* so many rows above the screen come first.
+        They contain no query. With *history* so many rows above the screen come first. Without
+        *joins_rows* a terminal that has more columns is painted well, too, but forgets which rows
+        belong to one line.
         """
 
     @property

@@ -172,8 +172,8 @@ class GhosttyEngine:
     def forget(self, mark: Any) -> None:
         lib.ghostty_tracked_grid_ref_free(mark[0])
 
-    def dump(self, *, history: int = 0) -> bytes:
-        return dump(self._picture(history))
+    def dump(self, *, history: int = 0, joins_rows: bool = True) -> bytes:
+        return dump(self._picture(history), joins_rows=joins_rows)
 
     @property
     def key_modes(self) -> KeyModes:
