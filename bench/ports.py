@@ -21,7 +21,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +37,15 @@ _OURS = [sys.executable, "-m", "exec_server"]
 _BLOCK = bytes(1 << 20)
 _ECHOES = 200
 _BETWEEN_KEYS = 0.005
+_ECHO_ROUNDS = 3
+# Reads for ever from the target behind a port.
+_SATURATE = """\
+import socket, sys
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sock.sendall(b"s")
+print(flush=True)
+while sock.recv(1 << 20): pass
+"""
 _KINDS = ["direct", "relay", "ssh"]
 # How often a client asks for a server that is registering.
 _ATTEMPTS = 20
@@ -54,11 +62,11 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ports-")))
         os.environ["XDG_STATE_HOME"] = str(folder)
-        far = stack.enter_context(_target())
+        far = stack.enter_context(target())
         print(f"{'':24}{'MB/s':>14}{'CPU ms/MB':>16}{'echo p50, p99 ms':>20}{'beside load':>20}")
         print(f"{'forward':24}{'down, up':>14}{'down, up':>16}")
-        for forward in _forwards(stack, folder, far, options.forwards):
-            rates = [_rate(forward, kind, size) for kind in (b"s", b"r")]
+        for forward in forwards(stack, folder, far, options.forwards):
+            rates = [rate(forward, kind, size) for kind in (b"s", b"r")]
             shown = [" ".join(f"{each:6.1f}" for each in pair) for pair in zip(*rates, strict=True)]
             alone, beside = (_words(each) for each in _echo(forward.port))
             print(
@@ -81,7 +89,7 @@ class Forward(NamedTuple):
         return proc.cpu_seconds(proc.Identity(pid, 0) for pid in self.pids)
 
 
-def _forwards(
+def forwards(
     stack: contextlib.ExitStack, folder: Path, far: int, kinds: list[str]
 ) -> Iterator[Forward]:
     yield Forward("no forward", far)
@@ -157,7 +165,7 @@ def _last_word(process: subprocess.Popen[bytes]) -> str:
 
 
 @contextlib.contextmanager
-def _target() -> Iterator[int]:
+def target() -> Iterator[int]:
     """The port of a server in another process that sends, receives or echoes."""
     program = (
         "import socket, threading\n"
@@ -179,7 +187,7 @@ def _target() -> Iterator[int]:
         yield int(_last_word(process))
 
 
-def _rate(forward: Forward, kind: bytes, megabytes: int) -> tuple[float, float]:
+def rate(forward: Forward, kind: bytes, megabytes: int) -> tuple[float, float]:
     """Megabytes in a second, and milliseconds of processor time for a megabyte."""
     with socket.create_connection(("127.0.0.1", forward.port)) as sock:
         used = forward.processor_seconds()
@@ -199,28 +207,26 @@ def _rate(forward: Forward, kind: bytes, megabytes: int) -> tuple[float, float]:
 
 
 def _echo(port: int) -> tuple[list[float], list[float]]:
-    """Milliseconds for a byte there and back, alone and while another connection is saturated."""
-    is_over = threading.Event()
+    """Milliseconds for a byte there and back: alone, and while another connection is saturated.
 
-    def saturate() -> None:
-        with socket.create_connection(("127.0.0.1", port)) as sock:
-            sock.sendall(b"s")
-            while not is_over.is_set():
-                sock.recv(1 << 20)
-
-    thread = threading.Thread(target=saturate)
+    The two are measured in turn, because the other work of the machine changes from second to
+    second. Another process saturates the connection: a thread of this one would delay the keys.
+    """
+    alone: list[float] = []
+    beside: list[float] = []
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         sock.sendall(b"e")
-        alone = _keys(sock)
-        thread.start()
-        try:
-            # The other connection has to get going.
-            _keys(sock)
-            return alone, _keys(sock)
-        finally:
-            is_over.set()
-            thread.join()
+        _keys(sock)
+        for _ in range(_ECHO_ROUNDS):
+            alone += _keys(sock)
+            with running([sys.executable, "-c", _SATURATE, str(port)], subprocess.PIPE) as process:
+                assert process.stdout is not None
+                process.stdout.readline()
+                # The other connection has to get going.
+                _keys(sock)
+                beside += _keys(sock)
+    return alone, beside
 
 
 def _keys(sock: socket.socket) -> list[float]:

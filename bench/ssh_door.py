@@ -91,7 +91,7 @@ def _hosts(stack: contextlib.ExitStack, folder: Path) -> dict[str, list[str]]:
     if sshd is None or shutil.which("rsync") is None:
         raise SystemExit("sshd and rsync have to be installed")
     beside = start_sshd(stack, sshd, folder)
-    config = _door_config(stack, folder)
+    config = door_config(stack, folder)
     control = tempfile.TemporaryDirectory(prefix="cp-")
     stack.enter_context(control)
     shared = ["-F", config, "-o", f"ControlPath={control.name}/c"]
@@ -107,7 +107,7 @@ def _hosts(stack: contextlib.ExitStack, folder: Path) -> dict[str, list[str]]:
     }
 
 
-def _door_config(stack: contextlib.ExitStack, folder: Path) -> str:
+def door_config(stack: contextlib.ExitStack, folder: Path) -> str:
     program = [sys.executable, "-m", "exec_server"]
     server = stack.enter_context(running(program, stdout=subprocess.PIPE))
     assert server.stdout is not None

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
+import socket
+import struct
+import sys
 from pathlib import Path
 
 import pytest
 
 from exec_server.ssh_door.open_doors import door_path, find_door
 from tests.requirements import requirement
+from tests.support.modules import loaded, own, unwanted
 from tests.support.ssh_host import SshHost, place_for_sockets
 
 
@@ -42,6 +47,36 @@ def test_the_next_connection_uses_the_door_of_the_first(ssh_server):
         finally:
             wait_until_left(host)
         assert doors(host) == []
+
+
+def end_door(host: SshHost) -> None:
+    """End the process that listens, and wait for that."""
+    for path in doors(host):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.connect(str(path))
+            found = door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        os.kill(struct.unpack("3i", found)[0], signal.SIGTERM)
+    wait_until_left(host)
+
+
+def test_an_open_door_is_used_without_libraries(ssh_server):
+    with place_for_sockets() as place:
+        # Long enough for the slowest machine; the test ends the door itself.
+        host = SshHost(place, ssh_server.url, options=("--linger", "600"))
+        report = place / "report"
+        program = f"{sys.executable} -X importtime -P -m exec_server ssh-proxy --linger 600"
+        try:
+            host.ssh("build", "true")
+            command = f"ProxyCommand={program} %n 2> {report}"
+            assert host.ssh("-o", command, "build", "echo here").stdout == b"here\n"
+            assert len(doors(host)) == 1
+        finally:
+            end_door(host)
+        modules = loaded(report.read_text())
+        assert "exec_server.ssh_door.open_doors" in modules
+        heavy = ("typing", "argparse", "asyncio", "msgspec", "socket", "pathlib", "asyncssh")
+        assert not unwanted(modules, *heavy, "hashlib", "threading", "exec_server.cli.commands")
+        assert own(modules) <= 20
 
 
 def test_a_door_is_for_the_same_words_and_variables_only(tmp_path):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
+
+import pytest
 
 from tests.requirements import requirement
 from tests.support.pty_program import PtyProgram
@@ -150,3 +153,10 @@ def test_a_client_that_cannot_take_a_descriptor_uses_pipes(unshared):
 def test_background_programs_do_not_keep_a_terminal_open(host):
     words = ("-tt", "build", "trap '' HUP; sleep 30 & echo done")
     assert b"done" in host.ssh(*words).stdout
+
+
+@pytest.mark.parametrize("cipher", ["aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com"])
+def test_large_input_and_new_keys_alter_no_byte(unshared, cipher):
+    data = random.Random(5).randbytes(6_000_001)
+    options = ("-o", f"Ciphers={cipher}", "-o", "RekeyLimit=1M")
+    assert unshared.ssh(*options, "build", "cat", input=data).stdout == data

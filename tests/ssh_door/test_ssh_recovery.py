@@ -20,7 +20,7 @@ from tests.support.fault_proxy import fault_proxy
 from tests.support.ports import free_port
 from tests.support.pty_program import PtyProgram
 from tests.support.servers import OURS
-from tests.support.ssh_host import PATIENCE, SshHost, needed, place_for_sockets
+from tests.support.ssh_host import PATIENCE, SshHost, end_ssh, needed, place_for_sockets
 
 pytestmark = pytest.mark.one_loop
 
@@ -159,7 +159,7 @@ def test_ssh_attaches_to_a_process_and_leaves_it_running(ssh_server):
             shown = b""
             while b"got-piped" not in shown:
                 shown += piped.stdout.read1()
-            piped.terminate()
+            end_ssh(piped)
         with PtyProgram(words, env=host.env) as terminal:
             terminal.start()
             terminal.type(b"2\r")

@@ -211,6 +211,35 @@ async def test_forwards_connect_ports_of_both_machines(client, echo_port, tmp_pa
         await ask(reader, writer)
 
 
+@requirement("streams/client:reset")
+async def test_a_program_that_ends_its_input_and_leaves_ends_an_endless_source(client):
+    saw_end = asyncio.Event()
+    broken = asyncio.Event()
+
+    async def flood(reader, writer):
+        assert await reader.read() == b"go"
+        saw_end.set()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(bytes(1 << 16))
+                await writer.drain()
+        broken.set()
+        writer.close()
+
+    async with (
+        asyncio.timeout(PATIENCE),
+        listening(flood) as port,
+        await client.forward(0, port) as there,
+    ):
+        _, writer = await asyncio.open_connection(*there.address)
+        writer.write(b"go")
+        writer.write_eof()
+        await saw_end.wait()
+        # The end of its output has passed already, so only a write to it tells that it is gone.
+        writer.transport.abort()
+        await broken.wait()
+
+
 @requirement("streams/client:forward")
 async def test_a_forward_says_why_a_connection_fails(client):
     said: asyncio.Queue[str] = asyncio.Queue()

@@ -48,7 +48,7 @@ async def check(client):
 @requirement("streams/helper")
 async def test_a_helper_command_carries_connections(monkeypatch, server):
     known = {**CAPABILITIES, "streams": False}
-    monkeypatch.setattr("exec_server.server.server.CAPABILITIES", known)
+    monkeypatch.setattr("exec_server.server.late_services.CAPABILITIES", known)
     async with asyncio.timeout(2 * PATIENCE), connect(server.url) as client:
         await check(client)
 
@@ -61,7 +61,7 @@ async def test_a_helper_loads_no_module_of_the_directory_that_it_runs_in(
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken over')\n")
     monkeypatch.chdir(tmp_path)
     known = {**CAPABILITIES, "streams": False}
-    monkeypatch.setattr("exec_server.server.server.CAPABILITIES", known)
+    monkeypatch.setattr("exec_server.server.late_services.CAPABILITIES", known)
     async with asyncio.timeout(2 * PATIENCE), connect(server.url) as client:
         async with listening(echo) as port:
             reader, writer = await client.open_connection("127.0.0.1", port)
@@ -74,7 +74,7 @@ async def test_a_helper_loads_no_module_of_the_directory_that_it_runs_in(
 @requirement("streams/helper")
 async def test_a_wait_for_a_helper_that_is_given_up_leaves_no_helper(monkeypatch, server):
     known = {**CAPABILITIES, "streams": False}
-    monkeypatch.setattr("exec_server.server.server.CAPABILITIES", known)
+    monkeypatch.setattr("exec_server.server.late_services.CAPABILITIES", known)
     # It never says that it is connected.
     silent = "import sys; sys.stdin.read()"
     monkeypatch.setattr("exec_server.client.streams.helper_streams._PROGRAM", silent)

@@ -107,8 +107,18 @@ class SshHost:
                 assert self.control.is_socket()
                 yield
             finally:
-                master.terminate()
-                master.wait(PATIENCE)
+                end_ssh(master)
+
+
+def end_ssh(process: subprocess.Popen[bytes]) -> None:
+    """Ask OpenSSH to end until it does: a signal just before its `poll` is noted, and not heard."""
+    for _ in range(PATIENCE):
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+            return
+    process.kill()
+    raise AssertionError("ssh did not end")
 
 
 @contextlib.contextmanager

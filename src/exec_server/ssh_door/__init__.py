@@ -9,12 +9,14 @@ write a configuration.
     stanza.py           the stanza of ssh_config
     ssh_files.py        ~/.ssh/config and the file that it includes
     proxy_socket.py     the socket between OpenSSH and the door: passed on, or copied
+    descriptor_passing.py  how OpenSSH takes a socket from its ProxyCommand
     open_doors.py       how a ProxyCommand finds a door that is open already
     doorkeeper.py       a door that stays open for a while
     quick_asyncssh.py   imports asyncssh without a search for libraries
     target.py           what the door opens to
     door.py             the ssh server
     door_connection.py  what asyncssh's connection need not do
+    packet_reader.py    large packets of data, past asyncssh's parser
     door_channel.py     what asyncssh's channel does not know
     door_session.py     a session: command, shell, terminal
     attached_session.py a session that takes part in a process that runs already

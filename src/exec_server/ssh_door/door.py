@@ -11,6 +11,7 @@ from typing import Any
 import asyncssh
 from asyncssh.stream import SSHTCPStreamSession, SSHUNIXStreamSession
 
+from exec_server.memory import keep_freed_memory
 from exec_server.ssh_door.attached_session import AttachedSession
 from exec_server.ssh_door.door_channel import DoorChannel, make_channel
 from exec_server.ssh_door.door_connection import quicken
@@ -35,10 +36,13 @@ _CIPHERS = (
 _WINDOW = 2 << 20
 # OpenSSH sends packets of 32 KiB whatever is allowed; other clients gain by larger ones.
 _PACKET = 256 << 10
+# Input passes through blocks of a few megabytes; faulting them in again took a tenth of the time.
+_FREED_BYTES = 8 << 20
 
 
 async def serve(sock: socket.socket, target: DoorTarget, private_key: bytes) -> None:
     """Serve one ssh connection on *sock* until it ends, and wait for its sessions."""
+    keep_freed_memory(_FREED_BYTES)
     async with asyncio.TaskGroup() as tasks:
         door = _Door(target, tasks)
         try:

@@ -8,6 +8,8 @@ from asyncssh import SSHServerConnection
 from asyncssh.channel import SSHServerChannel
 from asyncssh.packet import SSHPacket
 
+from exec_server.ssh_door.door_connection import log_nothing
+
 
 class HearsOutputEnd(Protocol):
     """A session that wants to know that its client takes no more output."""
@@ -17,6 +19,8 @@ class HearsOutputEnd(Protocol):
 
 class DoorChannel(SSHServerChannel[bytes]):
     """A session channel that knows `eow@openssh.com`, and commands that are not UTF-8."""
+
+    log_sent_packet = log_received_packet = log_nothing
 
     def _process_eow_at_openssh_dot_com_request(self, packet: SSHPacket) -> bool:
         """The reader of the client's output has gone, as after `| head`."""

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from exec_server.ssh_door.descriptor_passing import pass_descriptor, takes_descriptors
 from exec_server.version import VERSION
+
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from hashlib import blake2b
+else:
+    # The parts in C: `hashlib` loads OpenSSL, and `socket` makes enumerations.
+    try:
+        import _socket as socket
+        from _blake2 import blake2b
+    except ImportError:
+        import socket
+        from hashlib import blake2b
 
 # The first byte of a door: it serves this connection, or it has enough of them.
 WELCOME, BUSY = b"\0", b"\1"
@@ -21,7 +33,9 @@ _PREFIXES = ("EXEC_SERVER_", "CODEX_", "XDG_", "SSL_", "HTTP", "http", "NO_PROXY
 _NAMES = ("HOME", "PATH", "PYTHONPATH", "USER")
 
 
-def door_path(directory: Path, words: Sequence[str], environ: Mapping[str, str]) -> Path:
+def door_path(
+    directory: str | os.PathLike[str], words: Sequence[str], environ: Mapping[str, str]
+) -> str:
     """The socket of a door for exactly these words, variables and this release."""
     told = {
         name: value
@@ -29,15 +43,25 @@ def door_path(directory: Path, words: Sequence[str], environ: Mapping[str, str])
         if name in _NAMES or name.startswith(_PREFIXES)
     }
     facts = (VERSION, sys.prefix, os.uname().nodename, list(words), sorted(told.items()))
-    return directory / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.door"
+    name = blake2b(repr(facts).encode(), digest_size=8).hexdigest()
+    return os.path.join(directory, f"{name}.door")
 
 
-def find_door(path: Path) -> socket.socket | None:
+def use_open_door(path: str) -> bool:
+    """True if OpenSSH has got a connection to a door that is open already."""
+    if not takes_descriptors() or (door := find_door(path)) is None:
+        return False
+    pass_descriptor(door)
+    door.close()
+    return True
+
+
+def find_door(path: str | os.PathLike[str]) -> socket.socket | None:
     """A connection to a door that is open, if there is one."""
-    door = socket.socket(socket.AF_UNIX)
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         door.settimeout(_ANSWER_SECONDS)
-        door.connect(str(path))
+        door.connect(os.fspath(path))
         if door.recv(1) == WELCOME:
             door.settimeout(None)
             return door

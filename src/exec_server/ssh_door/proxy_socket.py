@@ -7,14 +7,14 @@ give two pipes, which threads copy to a socket and back.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import os
 import signal
 import socket
-import stat
 import threading
 from typing import NamedTuple
+
+from exec_server.ssh_door.descriptor_passing import pass_descriptor, takes_descriptors
 
 _COPY_BYTES = 1 << 20
 # How many seconds a client has to take the end of the connection.
@@ -35,19 +35,20 @@ class ProxySocket(NamedTuple):
 
 
 def hand_over(door: socket.socket) -> None:
-    """Connect OpenSSH to a door that is open already, and return when there is nothing to do."""
+    """Connect the client to a door that is open already, and return when there is nothing to do."""
     if takes_descriptors():
-        _pass(door)
-        return
-    threading.Thread(target=_copy_in, args=(door,), daemon=True).start()
-    _copy_out(door)
+        pass_descriptor(door)
+    else:
+        threading.Thread(target=_copy_in, args=(door,), daemon=True).start()
+        _copy_out(door)
+    door.close()
 
 
 def take_socket() -> ProxySocket:
     """The socket to serve on. If it was passed to OpenSSH, this is a new process from here on."""
     ours, theirs = socket.socketpair()
     if takes_descriptors():
-        _pass(theirs)
+        pass_descriptor(theirs)
         theirs.close()
         _go_on_in_background()
         return ProxySocket(ours)
@@ -58,22 +59,6 @@ def take_socket() -> ProxySocket:
     copying = threading.Thread(target=_copy_out, args=(theirs,), daemon=True)
     copying.start()
     return ProxySocket(ours, copying)
-
-
-def _pass(end: socket.socket) -> None:
-    with socket.socket(fileno=os.dup(1)) as parent:
-        passed = array.array("i", [end.fileno()])
-        parent.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)])
-
-
-def takes_descriptors() -> bool:
-    """True if standard input and output are the same socket, as only OpenSSH has it."""
-    try:
-        stdin, stdout = os.fstat(0), os.fstat(1)
-    except OSError:
-        return False
-    is_same = (stdin.st_dev, stdin.st_ino) == (stdout.st_dev, stdout.st_ino)
-    return stat.S_ISSOCK(stdout.st_mode) and is_same
 
 
 def _go_on_in_background() -> None:

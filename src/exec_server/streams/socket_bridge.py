@@ -168,6 +168,10 @@ class SocketBridge:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as exc:
+            if self._has_read_all:
+                # Nothing else would end the stream, and the other side might send for ever.
+                self._break_off(_words(exc))
+                return
             # What the program has sent before may still be there to be read.
             self._failure = _words(exc)
             taken += sum(map(len, queue)) + len(self._small)

@@ -2,6 +2,7 @@
 
 ssh_config_command.py  prints or installs the stanza of ssh_config
 ssh_proxy_command.py   the ProxyCommand of that stanza: an ssh server for one connection
+known_door.py          whether a door is open for these words, asked before anything is imported
 proxy_words.py         the words of `ssh-proxy`
 door_target.py         opens the server or the process that the name of the host means
 attached.py            attaches to a process for an ssh connection

@@ -8,14 +8,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from exec_server.cli.options import Token
-from exec_server.cli.process import detach
-from exec_server.cli.process.looking_on import can_watch
-from exec_server.cli.process.named_process import NamedProcess, find_process
-from exec_server.cli.process.own_keyboard import own_name
-from exec_server.cli.process.recent_output import find_recent
-from exec_server.cli.process.saved_sessions import SessionStore
-from exec_server.cli.process.session_holder import open_held
-from exec_server.cli.process.watched_terminal import Meant
+from exec_server.cli.process.detached import detach
+from exec_server.cli.process.detached.looking_on import can_watch
+from exec_server.cli.process.detached.named_process import NamedProcess, find_process
+from exec_server.cli.process.detached.recent_output import find_recent
+from exec_server.cli.process.detached.saved_sessions import SessionStore
+from exec_server.cli.process.detached.session_holder import open_held
+from exec_server.cli.process.own_terminal.own_keyboard import own_name
+from exec_server.cli.process.own_terminal.watched_terminal import Meant
 from exec_server.cli.ssh_door.attached_process import LookedOnProcess, OwnedProcess
 from exec_server.client.session_token import SessionToken
 from exec_server.errors import ConfigurationError, InvalidRequest

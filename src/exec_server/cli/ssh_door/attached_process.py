@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from exec_server.cli.process.connection_notices import Notices
-from exec_server.cli.process.escape_keys import CONTROL_KEYS, EscapeKeys, Key
-from exec_server.cli.process.own_keyboard import OwnKeyboard
-from exec_server.cli.process.painted_screen import PaintedScreen
-from exec_server.cli.process.participant_words import shown
-from exec_server.cli.process.terminal_modes import TerminalModes
-from exec_server.cli.process.terminal_queries import TerminalQueries
-from exec_server.cli.process.watched_terminal import Meant, Opening, WatchedTerminal
+from exec_server.cli.process.detached.participant_words import shown
+from exec_server.cli.process.own_terminal.connection_notices import Notices
+from exec_server.cli.process.own_terminal.escape_keys import CONTROL_KEYS, EscapeKeys, Key
+from exec_server.cli.process.own_terminal.own_keyboard import OwnKeyboard
+from exec_server.cli.process.own_terminal.painted_screen import PaintedScreen
+from exec_server.cli.process.own_terminal.terminal_modes import TerminalModes
+from exec_server.cli.process.own_terminal.terminal_queries import TerminalQueries
+from exec_server.cli.process.own_terminal.watched_terminal import Meant, Opening, WatchedTerminal
 from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ControlLost

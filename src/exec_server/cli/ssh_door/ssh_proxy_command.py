@@ -5,25 +5,24 @@ Modules are imported late: if a door is open already, nearly none of them is nee
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from exec_server.cli.ssh_door.known_door import door_of
 from exec_server.cli.ssh_door.proxy_words import ProxyWords, read_words
 
 
 def ssh_proxy_command(words: list[str]) -> int:
     """Serve one ssh connection on standard input and output."""
     wanted = read_words(words)
-    from exec_server.remote.state_dir import state_home
-    from exec_server.ssh_door.open_doors import door_path, find_door
-    from exec_server.ssh_door.proxy_socket import hand_over
+    path = door_of(words)
+    from exec_server.ssh_door.open_doors import find_door
 
-    path = door_path(state_home(os.environ) / "ssh", words, os.environ)
     door = find_door(path) if wanted.linger else None
     if door is None:
-        return _open_door(wanted, path)
-    with door:
-        hand_over(door)
+        return _open_door(wanted, Path(path))
+    from exec_server.ssh_door.proxy_socket import hand_over
+
+    hand_over(door)
     return 0
 
 
@@ -44,9 +43,10 @@ def _open_door(wanted: ProxyWords, path: Path) -> int:
 
 def _serve(wanted: ProxyWords, path: Path, key: bytes) -> int:
     from exec_server.ssh_door import proxy_socket
+    from exec_server.ssh_door.descriptor_passing import takes_descriptors
 
     # Only a process in the background can stay after its first connection.
-    linger = wanted.linger if proxy_socket.takes_descriptors() else 0.0
+    linger = wanted.linger if takes_descriptors() else 0.0
     first = proxy_socket.take_socket()
 
     import socket
