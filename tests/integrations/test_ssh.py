@@ -70,6 +70,8 @@ async def test_what_fails_before_the_command_is_255(build, tmp_path):
     assert unknown.status == 255 and "nonesuch" in unknown.stderr
     assert (await finished("ssh", "-L", "1:h:2", build)).status == 255
     assert (await finished("ssh", "-T")).status == 255
+    nothing = await finished("ssh")
+    assert nothing.status == 255 and "see `exec-server ssh --help`" in nothing.stderr
 
 
 @requirement("integrations/ssh:terminal")

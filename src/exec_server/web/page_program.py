@@ -15,6 +15,9 @@ from aiohttp import web
 
 from exec_server.access.principals_file import PrincipalsFile
 from exec_server.errors import ConfigurationError
+from exec_server.hub.http.connection_guard import ConnectionGuard, fit_descriptors
+from exec_server.hub.http.tls_acceptor import TlsAcceptor
+from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.transport.address import TcpAddress
 from exec_server.transport.certificate import Certificate
 from exec_server.web.page_access import PageAccess, PageSession
@@ -28,9 +31,13 @@ logger = logging.getLogger(__name__)
 _BACKLOG = 128
 # How long answers that are under way have at the end.
 _SHUTDOWN_SECONDS = 2.0
-# How long the rest of a body that was refused is read, so that the answer arrives.
-_LINGER_SECONDS = 1.0
+# Connections of which no one knows yet whether they are a browser's of a person; a browser has six.
+_MAX_STRANGERS = 256
 _ANY = ("0.0.0.0", "::")
+
+
+# The page is a small server of HTTP like a registry, and bounds its connections in the same way.
+PAGE_LIMITS = msgspec.structs.replace(DEFAULT_LIMITS, hub_connections=_MAX_STRANGERS)
 
 
 class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +101,7 @@ async def serve_page(
     on_sign_in: Callable[[PageSession], None] = lambda session: None,
     clock: Callable[[], float] = time.time,
     forwards_elsewhere: ForwardsElsewhere = lambda name: [],
+    limits: Limits = PAGE_LIMITS,
 ) -> AsyncIterator[ServedPage]:
     """Serve the page for the length of the block. Raises ConfigurationError."""
     check_options(options)
@@ -123,24 +131,42 @@ async def serve_page(
             is_secure=certificate is not None,
             cookie_name=_cookie_name(port, is_secure=certificate is not None),
             on_sign_in=on_sign_in,
+            strangers=ConnectionGuard(limits=fit_descriptors(limits), knows_addresses=True),
         )
-        runner = web.AppRunner(
-            await asyncio.to_thread(routes.application),
-            handle_signals=False,
-            access_log=None,
-            lingering_time=_LINGER_SECONDS,
-            shutdown_timeout=_SHUTDOWN_SECONDS,
-        )
-        await runner.setup()
-        try:
-            context = None if certificate is None else certificate.context
-            await web.SockSite(runner, sock, ssl_context=context, backlog=_BACKLOG).start()
+        async with _listening(sock, routes, certificate, limits):
             scheme = "http" if certificate is None else "https"
-            yield ServedPage(f"{scheme}://{hosts[0]}/", access, places)
-        finally:
-            await routes.close()
-            await places.close()
-            await runner.cleanup()
+            try:
+                yield ServedPage(f"{scheme}://{hosts[0]}/", access, places)
+            finally:
+                await routes.close()
+                await places.close()
+
+
+@contextlib.asynccontextmanager
+async def _listening(
+    sock: socket.socket, routes: PageRoutes, certificate: Certificate | None, limits: Limits
+) -> AsyncIterator[None]:
+    """Answer connections to *sock*; those of strangers are bounded in time and in number."""
+    runner = web.AppRunner(
+        await asyncio.to_thread(routes.application),
+        handle_signals=False,
+        shutdown_timeout=_SHUTDOWN_SECONDS,
+    )
+    await runner.setup()
+    assert runner.server is not None
+    new_protocol = routes.strangers.protocols(runner.server)
+    server: asyncio.Server | TlsAcceptor
+    if certificate is None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(new_protocol, sock=sock, backlog=_BACKLOG)
+    else:
+        server = TlsAcceptor(sock, new_protocol, certificate, routes.strangers, limits=limits)
+    try:
+        yield
+    finally:
+        server.close()
+        await runner.cleanup()
+        await server.wait_closed()
 
 
 def _histories(options: PageOptions) -> TerminalHistories | None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 import msgspec
 from aiohttp import web
 
+from exec_server.hub.http.connection_guard import ConnectionGuard
 from exec_server.web.page_access import PageAccess, PageSession
 from exec_server.web.page_assets import answer_with, read_assets
 from exec_server.web.page_socket import PageSocket
@@ -63,8 +64,10 @@ class PageRoutes:
         is_secure: bool,
         cookie_name: str,
         on_sign_in: Callable[[PageSession], None],
+        strangers: ConnectionGuard,
     ) -> None:
         """*hosts* are the values of `Host` that are answered, with their ports."""
+        self.strangers = strangers
         self._access = access
         self._places = places
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -76,8 +79,11 @@ class PageRoutes:
         self._sockets: set[PageSocket] = set()
 
     def application(self) -> web.Application:
-        application = web.Application(middlewares=[self._guard], client_max_size=_BODY_BYTES)
+        application = web.Application(
+            middlewares=[self.strangers.middleware, self._guard], client_max_size=_BODY_BYTES
+        )
         application.on_response_prepare.append(_add_headers)
+        application.on_response_prepare.append(self.strangers.upgraded)
         route = application.router.add_route
         route("GET", "/", self._page)
         route("GET", "/assets/{path:.+}", self._asset)
@@ -219,6 +225,8 @@ class PageRoutes:
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
         self._keyed_session(request)
+        # The transfer has deadlines of its own.
+        self.strangers.trust(request)
         return await self._transfers.upload(request)
 
 

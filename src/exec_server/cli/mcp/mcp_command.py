@@ -61,6 +61,7 @@ def mcp_command(words: list[str]) -> int:
 
                 await serve_stdio(mcp)
             else:
+                from exec_server.cli.mcp.http_peers import http_peers
                 from exec_server.integrations.mcp.mcp_http import listen, serve_http, url_of
 
                 secret = None
@@ -68,7 +69,8 @@ def mcp_command(words: list[str]) -> int:
                     secret = read_token_file(values.http_token_file)
                 listener = listen(*values.http, token=secret)
                 print(url_of(listener), flush=True)
-                await serve_http(mcp, listener, token=secret)
+                judge = http_peers().refusal
+                await serve_http(mcp, listener, token=secret, judge=judge)
         return exit_codes.OK
 
     return run_to_exit_status(serve, log_level=values.log_level)

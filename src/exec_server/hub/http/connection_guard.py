@@ -150,6 +150,10 @@ class ConnectionGuard:
         if isinstance(response, web.WebSocketResponse):
             self.forget(request.protocol)
 
+    def trust(self, request: web.Request) -> None:
+        """Let an authenticated request take its time, until it is answered."""
+        self._stop_waiting(request.protocol)
+
     # For the protocols.
 
     def admit(self, protocol: Guarded, address: str) -> bool:

@@ -9,4 +9,5 @@ mcp_file_tools.py      read_file, write_file, edit_file, list_directory, search
 mcp_server.py          the server object: tools, annotations, resources
 mcp_stdio.py           standard input and output
 mcp_http.py            streamable HTTP, with a bearer token
+bounded_http.py        its connections: who may connect, and for how long without a request
 """

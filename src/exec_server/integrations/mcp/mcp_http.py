@@ -16,6 +16,7 @@ from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
 import exec_server
+from exec_server.integrations.mcp.bounded_http import Judge, UnaskedConnections, bounded_protocol
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -75,8 +76,10 @@ class _QuietServer(uvicorn.Server):
         self.should_exit = True
 
 
-async def serve_http(server: MCPServer, listener: socket.socket, *, token: str | None) -> None:
-    """Serve until the program is interrupted."""
+async def serve_http(
+    server: MCPServer, listener: socket.socket, *, token: str | None, judge: Judge | None = None
+) -> None:
+    """Serve until the program is interrupted; *judge* decides who may connect without a token."""
     host = listener.getsockname()[0]
     is_local = ipaddress.ip_address(host).is_loopback
     # A browser has no token. Without one, the names in requests keep pages of other sites out.
@@ -88,7 +91,15 @@ async def serve_http(server: MCPServer, listener: socket.socket, *, token: str |
     )
     if token is not None:
         app = BearerGate(app, token)
-    config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        app,
+        http=bounded_protocol(judge if token is None else None, UnaskedConnections()),
+        # The gate and the deadlines are for requests.
+        ws="none",
+        log_level="warning",
+        lifespan="on",
+        timeout_graceful_shutdown=2,
+    )
     running, loop = _QuietServer(config), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, running.stop)
