@@ -30,8 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMES", "ExecServerClient", "connect", "noise_dialler", "open", "rendezvous"]
 
 
+_IS_BLOCK = (
+    "connect() is a block: `async with exec_server.connect(url) as client:`; "
+    "without a block use `client = await exec_server.open(url)`"
+)
+
+
 class _Connecting(AbstractAsyncContextManager[ExecServerClient]):
-    """What `connect` returns: a block, and an explanation for a program that awaits it."""
+    """What `connect` returns: a block, and an explanation for a program that forgets the block."""
 
     def __init__(self, url: str, options: UrlKeywords) -> None:
         self._url = url
@@ -53,10 +59,10 @@ class _Connecting(AbstractAsyncContextManager[ExecServerClient]):
             await self._client.__aexit__(kind, exc, traceback)
 
     def __await__(self) -> NoReturn:
-        raise TypeError(
-            "connect() is a block: `async with exec_server.connect(url) as client:`; "
-            "without a block use `client = await exec_server.open(url)`"
-        )
+        raise TypeError(_IS_BLOCK)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"no `{name}` here: {_IS_BLOCK}", name=name, obj=self)
 
 
 @with_keywords_of(UrlOptions)

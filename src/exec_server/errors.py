@@ -50,17 +50,20 @@ OSError itself. `exc.errno` and `exc.path` say what it is about; both are None o
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, Literal, Self
+
+    # What a start has failed at.
+    StartPart = Literal["program", "cwd"]
 
 
 class ExecServerError(Exception):
     """The base class of all exceptions of this package."""
 
     retryable: ClassVar[bool] = False
-
-
-# What a start has failed at.
-StartPart = Literal["program", "cwd"]
 
 
 class RpcError(ExecServerError):

@@ -41,15 +41,17 @@ async def dial_core(core: ExecServer) -> Connection:
 async def open_local(options: ConnectOptions) -> AsyncIterator[ExecServerClient]:
     """A server in this event loop, and a client of it; both end with the block."""
     # Commands that only look a name up need no server.
+    from exec_server.hidden_state import hidden_state
     from exec_server.server.server import ExecServer
 
-    core = ExecServer(limits=options.limits)
-    try:
-        session = await open_session(lambda: dial_core(core), as_options(UrlOptions, options))
-        async with ExecServerClient(session) as client:
-            yield client
-    finally:
-        await core.stop()
+    with hidden_state():
+        core = ExecServer(limits=options.limits)
+        try:
+            session = await open_session(lambda: dial_core(core), as_options(UrlOptions, options))
+            async with ExecServerClient(session) as client:
+                yield client
+        finally:
+            await core.stop()
 
 
 def local(

@@ -145,6 +145,25 @@ async def test_a_word_that_messages_cannot_carry_is_refused(client, word):
 
 
 @requirement("client/arguments:words")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"argv": ["echo", "a\0b"]}, r"^argv\[1\] has a NUL character"),
+        ({"env": {"A": "\0"}}, r"^env\['A'\] has a NUL character"),
+        ({"env": {"A=B": "c"}}, "^a name in env must not be empty or contain `=`: 'A=B'"),
+        ({"env": {"": "c"}}, "^a name in env must not be empty"),
+        ({"timeout": float("nan")}, "^timeout must be a number of seconds or None, not nan"),
+    ],
+    ids=str,
+)
+async def test_a_value_that_no_program_can_have_is_refused(client, options, message):
+    options = {"argv": ["true"], **options}
+    with pytest.raises(ValueError, match=message):
+        await client.run(options.pop("argv"), **options)
+    assert await client.list_processes() == []
+
+
+@requirement("client/arguments:words")
 async def test_a_directory_that_is_not_utf8_can_be_the_cwd(client, tmp_path):
     folder = bytes(tmp_path) + b"/\xff"
     await client.fs.create_directory(folder)
@@ -252,7 +271,10 @@ async def test_errors_of_files_name_the_path(client, tmp_path):
         client.fs.path(nope).read_text(),
         client.fs.write_bytes(f"{nope}/x", b""),
         client.fs.create_directory(f"{nope}/x"),
+        client.fs.watch(nope).__aenter__(),
     ]
+    with pytest.raises(RpcError, match=f"^'{nope}': No such file or directory"):
+        await anext(client.fs.search(nope, "x"))
     for attempt in attempts:
         with pytest.raises(RpcError) as caught:
             await attempt
@@ -281,5 +303,7 @@ async def test_an_upload_names_a_source_that_does_not_exist(client, tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         await client.fs.upload("/nope", tmp_path / "x")
     assert caught.value.filename == "/nope"
+    with pytest.raises(FileNotFoundError, match=r"^'/nope': "):
+        await client.fs.download("/nope", tmp_path / "x")
     with pytest.raises(TypeError):
         await client.fs.upload(None, tmp_path / "x")

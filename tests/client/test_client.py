@@ -102,6 +102,46 @@ async def test_a_server_that_hangs_up_is_a_connect_error():
                 pass
 
 
+@requirement("client/handshake:refused")
+@pytest.mark.parametrize("answer", ["hello there", '{"id": [], "result": 1}', b"\x00"])
+async def test_a_server_of_another_kind_is_told_as_such(answer):
+    async def script(talk: Talk) -> None:
+        await talk.expect("initialize")
+        await talk.socket.send(answer)
+        await talk.gone()
+
+    async with fake_server(script) as url:
+        with pytest.raises(ConnectError, match="what answers there is not an exec-server: "):
+            async with connect(url):
+                pass
+
+
+@requirement("client/handshake:refused")
+async def test_a_program_that_prints_other_text_is_told_as_such():
+    with pytest.raises(ConnectError, match="must print nothing but messages on its standard outp"):
+        async with connect("stdio:sh -c 'echo Welcome to build-1; cat >/dev/null'"):
+            pass
+
+
+@requirement("client/handshake:refused")
+async def test_a_program_that_ends_at_once_is_told_as_such():
+    with pytest.raises(ConnectError, match="that leads to the server has ended without an answer"):
+        async with connect("stdio:true"):
+            pass
+
+
+async def test_an_answer_that_cannot_be_read_is_told_to_the_caller():
+    async def script(talk: Talk) -> None:
+        await talk.shake_hands()
+        await talk.expect("environment/status")
+        await talk.socket.send("no message")
+        await talk.gone()
+
+    async with fake_server(script) as url, connect(url, reconnect=False) as client:
+        with pytest.raises(ConnectionClosed, match="the other side broke the protocol: "):
+            await client.environment_status()
+
+
 @requirement("client/handshake:resume")
 async def test_a_session_is_resumed(server):
     async with connect(server.url) as first:

@@ -9,7 +9,10 @@ import pytest
 
 import exec_server
 from exec_server.errors import ConnectionClosed
+from exec_server.protocol.sandbox import workspace_write
+from exec_server.sandbox import own_places
 from tests.requirements import requirement
+from tests.support.backends import needs_bubblewrap
 from tests.support.leaks import eventually
 from tests.support.wire import PATIENCE
 
@@ -59,3 +62,23 @@ async def test_a_connection_that_ends_is_replaced():
         await process.write(b"two\n")
         assert (await anext(process)).data == b"two\n"
     assert states == ["connected", "recovering", "connected", "closed"]
+
+
+@needs_bubblewrap
+@requirement("security/own:secrets", "security/own:trusted")
+async def test_sandboxes_do_not_see_the_state_of_this_users_programs(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "exec-server"
+    folder.mkdir()
+    (folder / "key").write_text("the key")
+    script = f"cat {folder}/key; echo mine > {folder}/key; ls -A {folder}"
+    place = workspace_write([tmp_path])
+    async with exec_server.local() as box:
+        async with exec_server.local() as other:
+            done = await other.run(["sh", "-c", script], sandbox=place, cwd=tmp_path)
+            assert b"key" not in done.stdout
+        # It stays hidden as long as one of them is there.
+        done = await box.run(["sh", "-c", script], sandbox=place, cwd=tmp_path)
+        assert b"key" not in done.stdout
+    assert (folder / "key").read_text() == "the key"
+    assert os.fsencode(folder) not in own_places.hidden()

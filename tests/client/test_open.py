@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -162,6 +163,21 @@ def test_it_does_not_replace_the_function_of_python():
 async def test_awaiting_connect_says_what_to_write(server):
     with pytest.raises(TypeError, match=r"async with .* await exec_server.open"):
         await exec_server.connect(server.url)  # type: ignore[misc]
+
+
+@requirement("client/open")
+async def test_a_forgotten_block_says_what_to_write(server):
+    with pytest.raises(AttributeError, match=r"no `run` here: .* await exec_server.open"):
+        exec_server.connect(server.url).run(["true"])  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no `run` here: .* exec_server.sync.open"):
+        sync.connect(server.url).run(["true"])  # type: ignore[attr-defined]
+
+
+@requirement("client/open")
+@pytest.mark.parametrize("url", [None, 3, b"ws://127.0.0.1:1", Path("/run/x.sock")], ids=repr)
+async def test_a_url_is_a_text(url):
+    with pytest.raises(TypeError, match=r"^url must be a str such as ws://HOST:PORT, not "):
+        await exec_server.open(url)
 
 
 @requirement("client/run:drain")

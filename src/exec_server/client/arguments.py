@@ -6,6 +6,7 @@ otherwise be taken for base64 that is encoded already.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Iterable, Mapping
@@ -75,7 +76,7 @@ def as_argv(argv: object) -> list[str]:
         )
     if not isinstance(argv, Iterable) or isinstance(argv, Mapping | bytearray | memoryview):
         raise TypeError(f"argv must be a sequence of words, not {_kind(argv)}")
-    return [as_text(word, f"argv[{index}]") for index, word in enumerate(argv)]
+    return [_argument(word, f"argv[{index}]") for index, word in enumerate(argv)]
 
 
 def as_env(env: object) -> dict[str, str]:
@@ -88,15 +89,28 @@ def as_env(env: object) -> dict[str, str]:
     for name, value in env.items():
         if not isinstance(name, str | bytes):
             raise TypeError(f"a name in env must be str, not {_kind(name)}: {name!r}")
-        text = as_text(name, "a name in env")
-        found[text] = as_text(value, f"env[{text!r}]")
+        text = _argument(name, "a name in env")
+        if not text or "=" in text:
+            raise ValueError(f"a name in env must not be empty or contain `=`: {text!r}")
+        found[text] = _argument(value, f"env[{text!r}]")
     return found
 
 
+def _argument(value: object, name: str) -> str:
+    text = as_text(value, name)
+    if "\0" in text:
+        raise ValueError(f"{name} has a NUL character, which no program can be given: {text!r}")
+    return text
+
+
 def check_seconds(value: object, name: str) -> None:
-    """Raise TypeError unless *value* is a number of seconds or None."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+    """Raise TypeError or ValueError unless *value* is a number of seconds or None."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds or None, not {_kind(value)}")
+    if math.isnan(value):
+        raise ValueError(f"{name} must be a number of seconds or None, not {value}")
 
 
 def check_size(value: object, name: str) -> None:

@@ -340,5 +340,7 @@ async def open_url(url: str, options: UrlOptions, *, schemes: Schemes = ()) -> E
 async def _session_at(url: str, options: UrlOptions, schemes: Schemes) -> ClientSession:
     if options.session_token is not None and options.resume_session_id is not None:
         raise ConfigurationError("give a session token or the id of a session, not both")
+    if not isinstance(url, str):
+        raise TypeError(f"url must be a str such as ws://HOST:PORT, not {type(url).__name__}")
     dialler = find_dialler(url, options, schemes)
     return await open_session(dialler, options, can_redial=not is_program(url))

@@ -131,7 +131,7 @@ class ConnectionLink:
                 f"the server did not answer `initialize` within {options.initialize_timeout:g} s"
             ) from None
         except ConnectionClosed as exc:
-            raise ConnectError("the server ended the connection during the handshake") from exc
+            raise ConnectError(self._why_no_handshake()) from exc
         asked = options.resume_session_id
         if asked is not None and result.session_id != asked:
             raise ProtocolError(f"session {asked} was asked for and another one resumed")
@@ -139,6 +139,18 @@ class ConnectionLink:
         is_concurrent = (result.concurrent_requests or 1) > 1
         self._knows_ping = is_concurrent and announces(result, "sessionPing")
         return result
+
+    def _why_no_handshake(self) -> str:
+        violation = self._peer.violation
+        is_program = self._connection.transport_name == "stdio"
+        if violation is None:
+            if is_program:
+                return "the program that leads to the server has ended without an answer"
+            return "the server ended the connection during the handshake"
+        why = f"what answers there is not an exec-server: {violation}"
+        if is_program:
+            why += "; the program must print nothing but messages on its standard output"
+        return why
 
     async def call(
         self,

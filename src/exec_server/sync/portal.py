@@ -8,8 +8,14 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+    suppress,
+)
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from exec_server.errors import ConnectionClosed, ExecServerError
 
@@ -253,11 +259,43 @@ def wrapped_some(wrap: Callable[[Portal, T], W], portal: Portal, inner: T | None
     return None if inner is None else wrap(portal, inner)
 
 
-@contextmanager
+class _Opening(AbstractContextManager[W]):
+    """A block, and an explanation for a program that forgets it."""
+
+    def __init__(self, block: AbstractContextManager[W]) -> None:
+        self._block = block
+
+    def __enter__(self) -> W:
+        return self._block.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return self._block.__exit__(kind, exc, traceback)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"no `{name}` here: this is a block, such as `with exec_server.sync.connect(url) as "
+            "client:`; without a block use `client = exec_server.sync.open(url)`",
+            name=name,
+            obj=self,
+        )
+
+
 def opened(
     factory: Callable[[], AbstractAsyncContextManager[T]], wrap: Callable[[Portal, T], W]
-) -> Iterator[W]:
+) -> AbstractContextManager[W]:
     """Enter what *factory* makes, in its own portal; both end with the block."""
+    return _Opening(_entered(factory, wrap))
+
+
+@contextmanager
+def _entered(
+    factory: Callable[[], AbstractAsyncContextManager[T]], wrap: Callable[[Portal, T], W]
+) -> Iterator[W]:
     portal = Portal()
     try:
         with portal.entered(portal.run(factory), wrap) as outer:

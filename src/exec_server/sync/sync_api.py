@@ -2254,9 +2254,12 @@ class EnvironmentManager(Twin[AsyncEnvironmentManager]):
         """Texts for people about keys of the configuration that Codex refuses."""
         return self._inner.warnings
 
-    def describe(self) -> list[EnvironmentFacts]:
-        """The facts about each environment, in the order of `names`."""
-        return self._portal.run(lambda: self._inner.describe())
+    def describe(self, servers: Iterable[str] | None = None) -> list[EnvironmentFacts]:
+        """The facts about each environment, or about *servers*, which are names or URLs.
+
+        Raises ConfigurationError for a name that is not configured.
+        """
+        return self._portal.run(lambda: self._inner.describe(servers))
 
     def resolve(self, name_or_url: str | None = None) -> Environment:
         """The environment of a name, the default environment, or the one at a URL.

@@ -105,6 +105,11 @@ async def test_the_model_equals_the_tree(client, tmp_path):
         await model.follow(root / "new" / "deep" / "last")
 
 
+async def test_a_watch_without_its_block_says_what_to_write(client, tmp_path):
+    with pytest.raises(TypeError, match="a watch is a block: `async with"):
+        await anext(client.fs.watch(tmp_path))
+
+
 @requirement("fs/watch:model")
 async def test_a_checkout_between_two_trees_is_followed(client, tmp_path):
     if shutil.which("git") is None:

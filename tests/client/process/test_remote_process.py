@@ -242,7 +242,7 @@ async def test_writes_are_counted():
 @requirement("client/process:stdin-closed")
 async def test_a_process_without_input_takes_none(client):
     process = await client.start(["sleep", "60"])
-    with pytest.raises(StdinClosed):
+    with pytest.raises(StdinClosed, match="it was started without stdin=True"):
         await process.write(b"x")
     await process.close_stdin()
     await process.terminate()

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
@@ -91,9 +91,13 @@ class EnvironmentManager:
         """Texts for people about keys of the configuration that Codex refuses."""
         return self._warnings
 
-    def describe(self) -> list[EnvironmentFacts]:
-        """The facts about each environment, in the order of `names`."""
-        return [self._facts(self._lazy[name].environment) for name in self.names]
+    def describe(self, servers: Iterable[str] | None = None) -> list[EnvironmentFacts]:
+        """The facts about each environment, or about *servers*, which are names or URLs.
+
+        Raises ConfigurationError for a name that is not configured.
+        """
+        wanted = self.names if servers is None else dict.fromkeys(servers)
+        return [self._facts(self.resolve(each)) for each in wanted]
 
     def _facts(self, environment: Environment) -> EnvironmentFacts:
         name = environment.id

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import msgspec
 
-from exec_server.client.files.file_streams import native_text
+from exec_server.client.files.file_streams import about_path, native_text
 from exec_server.errors import ConnectionClosed, InvalidRequest, RpcError
 from exec_server.protocol.file_watch import (
     UNWATCH,
@@ -74,6 +74,9 @@ class FileWatch:
         try:
             # A watch that exists already is resumed, so that the request can be repeated.
             await self._session.call(WATCH, self._params, repeat=True)
+        except RpcError as exc:
+            self.close()
+            raise about_path(exc, self._params.path) from None
         except BaseException:
             self.close()
             raise
@@ -91,13 +94,15 @@ class FileWatch:
         return self
 
     async def __anext__(self) -> Changes:
+        if self._params is None:
+            raise TypeError("a watch is a block: `async with client.fs.watch(path) as watch:`")
         while not self._waiting:
             if self._error is not None:
                 raise self._error
             self._changed.clear()
             await self._changed.wait()
         found = self._waiting.popleft()
-        self._count -= len(found.changes)
+        self._count -= _weight(found)
         return found
 
     def close(self) -> None:
@@ -115,14 +120,15 @@ class FileWatch:
         self._seq = event.seq
         changes = tuple(Change(native_text(c.path), c.kind, c.type) for c in event.changes)
         rescan = tuple(map(native_text, event.rescan))
-        if self._count + len(changes) > _MOST_WAITING:
+        found = Changes(event.seq, changes, rescan)
+        if self._count + _weight(found) > _MOST_WAITING:
             self._waiting.clear()
             self._count = 0
             assert self._params is not None
-            changes, rescan = (), (native_text(self._params.path.text),)
-        if changes or rescan:
-            self._waiting.append(Changes(event.seq, changes, rescan))
-            self._count += len(changes)
+            found = Changes(event.seq, (), (native_text(self._params.path.text),))
+        if found.changes or found.rescan:
+            self._waiting.append(found)
+            self._count += _weight(found)
         if isinstance(event.ended, str):
             self._session.file_watches.forget(self._id)
             self._fail(InvalidRequest(event.ended))
@@ -141,6 +147,11 @@ class FileWatch:
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
         self._changed.set()
+
+
+def _weight(found: Changes) -> int:
+    """How many paths wait in a report."""
+    return len(found.changes) + len(found.rescan)
 
 
 class FileWatches:

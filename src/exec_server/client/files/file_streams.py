@@ -37,6 +37,11 @@ def subject(*paths: PathUri) -> str:
     return " -> ".join(repr(native_text(path.text)) for path in paths)
 
 
+def about_path(error: RpcError, path: PathUri) -> RpcError:
+    """The *error* of a call about *path*, with that path."""
+    return as_os_error(error).about(subject(path), path=native_text(path.text))
+
+
 def native_text(uri: str) -> str:
     """The path that a URI names; the URI itself if the server is not a POSIX system."""
     try:
@@ -123,8 +128,7 @@ class _OpenFile:
 
     def _about(self, error: RpcError) -> RpcError:
         assert self._path is not None
-        path = native_text(self._path.text)
-        return as_os_error(error).about(subject(self._path), path=path)
+        return about_path(error, self._path)
 
     def close_later(self) -> None:
         """Close it without waiting for that."""

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from exec_server.client.files.file_streams import native_text
-from exec_server.errors import ConnectionClosed, InvalidRequest, ProtocolError
+from exec_server.client.files.file_streams import about_path, native_text
+from exec_server.errors import ConnectionClosed, InvalidRequest, ProtocolError, RpcError
+from exec_server.limits import MIB
 from exec_server.protocol.file_search import (
     CANCEL_SEARCH,
     SEARCH,
@@ -21,6 +22,13 @@ from exec_server.protocol.file_search import (
 
 if TYPE_CHECKING:
     from exec_server.client.client_session import ClientSession
+    from exec_server.protocol.paths import PathUri
+
+
+# Hits that were not taken, whatever the server sends; a server finds no more than 100,000 lines.
+_MOST_WAITING = 256 * MIB
+# What a hit costs besides its texts.
+_HIT_COST = 200
 
 
 class SearchHit(NamedTuple):
@@ -51,7 +59,11 @@ class FileSearch:
         self._session = session
         self._id = search_id
         self._prepare = prepare
+        # Where it searches, once that is known.
+        self._path: PathUri | None = None
         self._hits: deque[SearchHit] = deque()
+        # The size of the hits that wait, roughly.
+        self._waiting_bytes = 0
         self._changed = asyncio.Event()
         self._error: Exception | None = None
         self._is_started = False
@@ -90,11 +102,14 @@ class FileSearch:
         except asyncio.CancelledError:
             self.cancel()
             raise
-        return self._hits.popleft()
+        hit = self._hits.popleft()
+        self._waiting_bytes -= _size(hit)
+        return hit
 
     def cancel(self) -> None:
         """End the search; hits that have come already are discarded. Idempotent."""
         self._hits.clear()
+        self._waiting_bytes = 0
         if self._is_started and self._end is None and self._error is None:
             self._session.send(CANCEL_SEARCH, CancelSearchParams(self._id))
             self._end = SearchEnd("cancelled")
@@ -105,11 +120,15 @@ class FileSearch:
         if self._is_started:
             return
         params = await self._prepare()
+        self._path = params.path
         self._is_started = True
         # The first results may overtake the answer.
         self._session.searches.add(self._id, self)
         try:
             await self._session.call(SEARCH, params)
+        except RpcError as exc:
+            self.cancel()
+            raise about_path(exc, params.path) from None
         except BaseException:
             self.cancel()
             raise
@@ -122,15 +141,25 @@ class FileSearch:
                 native_text(each.path), each.line, each.text, tuple(each.ranges), each.is_context
             )
             self._hits.append(hit)
+            self._waiting_bytes += _size(hit)
+        if self._waiting_bytes > _MOST_WAITING:
+            self.cancel()
+            self._fail(InvalidRequest("the hits of the search were not taken fast enough"))
+            return
         if isinstance(event.end, SearchEnd):
             self._end = event.end
             if self._end.reason == "failed":
-                self._error = InvalidRequest(self._end.message)
+                error = InvalidRequest(self._end.message)
+                self._error = error if self._path is None else about_path(error, self._path)
         self._changed.set()
 
     def _fail(self, error: Exception) -> None:
         self._error = error
         self._changed.set()
+
+
+def _size(hit: SearchHit) -> int:
+    return len(hit.path) + len(hit.text) + _HIT_COST * (1 + len(hit.ranges))
 
 
 class FileSearches:

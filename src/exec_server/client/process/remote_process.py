@@ -378,7 +378,10 @@ class RemoteProcess(ScreenMethods):
         if status == "starting":
             raise InvalidRequest(f"process {self.process_id} is starting")
         if status != "accepted":
-            raise StdinClosed(f"process {self.process_id} takes no input")
+            raise StdinClosed(
+                f"process {self.process_id} takes no input: it was started without stdin=True, its "
+                "input was closed, or it has ended"
+            )
 
     async def close_stdin(self) -> None:
         """End the input after what was written; on a terminal, type the end-of-file character.

@@ -8,11 +8,12 @@ import os
 import uuid
 from typing import TYPE_CHECKING
 
-from exec_server.errors import ExecServerError, InternalError, NotFound, RpcError, StartPart
+from exec_server.errors import ExecServerError, InternalError, NotFound, RpcError
 from exec_server.protocol.paths import PathUri
 
 if TYPE_CHECKING:
     from exec_server.client.client_session import ClientSession
+    from exec_server.errors import StartPart
     from exec_server.protocol.process import StartParams
 
 # Errors of a program or of its directory.

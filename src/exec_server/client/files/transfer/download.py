@@ -26,7 +26,7 @@ from exec_server.client.files.transfer.local_tree import (
     WithoutSize,
 )
 from exec_server.client.files.transfer.progress import OnProgress
-from exec_server.client.files.transfer.remote_listing import Listing
+from exec_server.client.files.transfer.remote_listing import ERROR_BYTES, Listing
 from exec_server.client.files.transfer.remote_tree import RemoteTree, batches, is_text
 from exec_server.client.files.transfer.result import TransferResult, Verify
 from exec_server.client.files.transfer.task_pool import each
@@ -42,6 +42,7 @@ from exec_server.client.files.transfer.transfer import (
 from exec_server.client.files.transfer.transfer_options import (
     DEFAULT_OPTIONS,
     TransferOptions,
+    check_delete,
     without_excluded,
 )
 from exec_server.client.files.transfer.transfer_plan import (
@@ -131,11 +132,12 @@ class Download(Transfer):
         options: TransferOptions = DEFAULT_OPTIONS,
     ) -> Download:
         """List both sides and make a plan. Raises NotFound if there is no *source*."""
+        here = await asyncio.to_thread(LocalTree, destination)
+        check_delete(await asyncio.to_thread(os.path.realpath, here.root), options)
         there = await RemoteTree.find(files, source)
         listing = await there.list()
         if not listing.entries:
             raise there.missing()
-        here = await asyncio.to_thread(LocalTree, destination)
         with here.named():
             existing = await asyncio.to_thread(_existing, here)
         wanted = without_excluded(listing.entries, options.exclude)
@@ -237,6 +239,8 @@ class Download(Transfer):
         async for chunk in process:
             if chunk.stream == "stderr":
                 errors += chunk.data
+                if len(errors) > ERROR_BYTES:
+                    raise ProtocolError("tar complains without an end")
                 continue
             data.append(chunk.data)
             size += len(chunk.data)

@@ -287,7 +287,7 @@ def finish_part(fd: int, part: LocalPlace, place: LocalPlace, entry: TreeEntry) 
         raise Changed
     if entry.mode is not None:
         os.fchmod(fd, entry.mode)
-    os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+    _set_time(fd, entry)
     os.rename(part.name, place.name, src_dir_fd=part.directory, dst_dir_fd=place.directory)
 
 
@@ -317,9 +317,17 @@ def remove_entry(place: LocalPlace, entry: TreeEntry) -> None:
 def set_attributes(place: LocalPlace, entry: TreeEntry) -> None:
     """Set the mode and the time of a complete directory."""
     with _opened(place, _DIRECTORY) as fd:
-        os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+        _set_time(fd, entry)
         if entry.mode is not None:
             os.fchmod(fd, entry.mode)
+
+
+def _set_time(fd: int, entry: TreeEntry) -> None:
+    try:
+        os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+    except OverflowError:
+        # A server may name any time.
+        raise OSError(errno.EOVERFLOW, os.strerror(errno.EOVERFLOW)) from None
 
 
 def set_mode(place: LocalPlace, mode: int) -> None:

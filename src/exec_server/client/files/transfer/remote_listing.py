@@ -41,6 +41,13 @@ _C_LOCALE = {"LC_ALL": "C"}
 _FOUND_ERRORS = 1
 _BY_SIGNAL = 128
 
+# A tree of more files is not copied at once: each takes some 200 bytes of memory.
+_MOST_ENTRIES = 10_000_000
+# A path can be longer than PATH_MAX, but not by so much.
+_RECORD_BYTES = 1024 * 1024
+# So much of what a program on the server complains about is read.
+ERROR_BYTES = 1024 * 1024
+
 # The number of requests under way at once when each name needs its own request.
 _WIDTH = 32
 # The oldest servers do not mark links to directories; a path deeper than this is a circle.
@@ -115,6 +122,8 @@ async def _find(
     listing, errors = Listing(), bytearray()
     try:
         async for entry in _records(process, errors):
+            if len(listing.entries) == _MOST_ENTRIES:
+                raise ProtocolError(f"a listing of more than {_MOST_ENTRIES} files")
             listing.entries.append(entry)
         status = await process.wait()
     finally:
@@ -155,12 +164,14 @@ async def _records(process: RemoteProcess, errors: bytearray) -> AsyncIterator[T
     rest = b""
     async for chunk in process:
         if chunk.stream == "stderr":
-            errors += chunk.data
+            errors += chunk.data[: max(ERROR_BYTES - len(errors), 0)]
             continue
         fields = (rest + chunk.data).split(b"\0")
         # A record has two fields, and the last field may be incomplete.
         kept = 1 if len(fields) % 2 else 2
         rest = b"\0".join(fields[-kept:])
+        if len(rest) > _RECORD_BYTES:
+            raise ProtocolError("a listing with a name that no file can have")
         for index in range(0, len(fields) - kept, 2):
             yield _record(fields[index], fields[index + 1])
     if rest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 import msgspec
@@ -24,6 +25,13 @@ class TransferOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_OPTIONS = TransferOptions()
+
+
+def check_delete(root: bytes, options: TransferOptions) -> None:
+    """Raise PermissionError if a machine would be emptied; *root* is the resolved destination."""
+    if options.delete and not root.strip(b"/"):
+        text = "it is the root of the machine, where nothing is deleted; choose a directory below"
+        raise PermissionError(errno.EPERM, text, "/")
 
 
 def without_excluded(entries: Iterable[TreeEntry], patterns: Iterable[str]) -> list[TreeEntry]:

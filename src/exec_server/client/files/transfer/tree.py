@@ -43,7 +43,9 @@ def parent(path: bytes) -> bytes:
 
 def below(directory: bytes, path: bytes) -> bytes:
     """*path* inside of *directory*; either may be empty."""
-    return directory + b"/" + path if directory and path else directory or path
+    if not (directory and path):
+        return directory or path
+    return directory.removesuffix(b"/") + b"/" + path
 
 
 def check_path(path: bytes) -> bytes:

@@ -39,6 +39,7 @@ from exec_server.client.files.transfer.transfer import (
 from exec_server.client.files.transfer.transfer_options import (
     DEFAULT_OPTIONS,
     TransferOptions,
+    check_delete,
     without_excluded,
 )
 from exec_server.client.files.transfer.transfer_plan import (
@@ -165,6 +166,7 @@ class Upload(Transfer):
         options: TransferOptions,
     ) -> Upload:
         is_tree = entries[0].kind == "directory"
+        check_delete(there.root, options)
         existing = await there.list(is_full=is_tree) if there.exists else Listing()
         wanted = without_excluded(entries, options.exclude)
         plan = make_plan(wanted, existing.by_path())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from exec_server.remote.state_dir import state_home
-from exec_server.sandbox.own_places import hide
+from exec_server.sandbox.own_places import hide, reveal
 
 
 def hide_state() -> Path:
@@ -19,6 +20,16 @@ def hide_state() -> Path:
     folder = state_home()
     hide(folder, partial(_make_folder, folder))
     return folder
+
+
+@contextlib.contextmanager
+def hidden_state() -> Iterator[None]:
+    """The same as long as a server in this process is there."""
+    folder = hide_state()
+    try:
+        yield
+    finally:
+        reveal(folder)
 
 
 def _make_folder(folder: Path) -> None:

@@ -1,0 +1,130 @@
+"""Servers that send without an end, or what cannot be: the client's memory is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from exec_server.client.client import ExecServerClient
+from exec_server.client.files import change_reports, search_results
+from exec_server.client.files.transfer import remote_listing
+from exec_server.client_urls import connect
+from exec_server.errors import InvalidRequest, ProtocolError, TransferFailed
+from tests.requirements import requirement
+from tests.support.fake_server import Talk, fake_server
+
+pytestmark = pytest.mark.one_loop
+
+INFO = {"shell": {"name": "sh", "path": "/bin/sh"}}
+DIRECTORY = {"isDirectory": True, "isFile": False}
+ANSWERS: dict[str, Any] = {
+    "fs/canonicalize": {"path": "file:///x"},
+    "fs/getMetadata": DIRECTORY,
+    "fs/search": {},
+    "fs/watch": {"seq": 0, "resumed": False},
+    "fs/readFile": {"dataBase64": ""},
+}
+# What the server sends after its answer to a request, again and again.
+Flood = Callable[[Talk, dict[str, Any], int], Any]
+
+
+@asynccontextmanager
+async def flooding(method: str, flood: Flood, *, rounds: int) -> AsyncIterator[ExecServerClient]:
+    """A client of a server that answers *method*, and then floods."""
+
+    async def play(talk: Talk) -> None:
+        capabilities = {"fsSearch": True, "fsWatch": True}
+        await talk.shake_hands(
+            {"sessionId": "s", "environmentInfo": INFO | {"capabilities": capabilities}}
+        )
+        while True:
+            request = await talk.receive()
+            if request["method"] == "process/start":
+                name = request["params"]["processId"]
+                await talk.answer(request, {"processId": name, "sandboxType": "none"})
+            elif request["method"] in ANSWERS:
+                await talk.answer(request, ANSWERS[request["method"]])
+            elif "id" in request:
+                await talk.refuse(request, -32601, "no such method")
+            if request["method"] == method:
+                for number in range(1, rounds + 1):
+                    await flood(talk, request, number)
+
+    async with fake_server(play) as url, connect(url, reconnect=False) as client:
+        yield client
+
+
+@requirement("client/files:endless")
+async def test_hits_that_are_not_taken_end_a_search(monkeypatch):
+    monkeypatch.setattr(search_results, "_MOST_WAITING", 100_000)
+    match = {"path": "file:///x/y", "line": 1, "text": "x" * 1000}
+
+    async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:
+        params = {"searchId": request["params"]["searchId"], "matches": [match] * 10}
+        await talk.send({"method": "fs/searchFound", "params": params})
+
+    async with flooding("fs/search", flood, rounds=20) as client:
+        async with client.fs.search("/x", "x") as hits:
+            await hits._changed.wait()
+            while hits._error is None:
+                hits._changed.clear()
+                await hits._changed.wait()
+            assert not hits._hits
+            with pytest.raises(InvalidRequest, match="not taken fast enough"):
+                await anext(hits)
+
+
+@requirement("client/files:endless")
+async def test_reports_without_changes_become_one(monkeypatch):
+    monkeypatch.setattr(change_reports, "_MOST_WAITING", 100)
+
+    async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:
+        params = {
+            "watchId": request["params"]["watchId"],
+            "seq": number,
+            "changes": [],
+            "rescan": [f"file:///x/{number}"],
+        }
+        await talk.send({"method": "fs/filesChanged", "params": params})
+
+    async with flooding("fs/watch", flood, rounds=300) as client:
+        async with client.fs.watch("/x") as changes:
+            while changes._seq < 300:
+                changes._changed.clear()
+                await changes._changed.wait()
+            assert len(changes._waiting) <= 100
+
+
+@requirement("client/files:endless")
+@pytest.mark.parametrize(
+    "output", [b"d 755 4 1.5 \0\0" * 100, b"x" * 10_000], ids=["files", "a name"]
+)
+async def test_a_listing_without_an_end_is_refused(tmp_path, monkeypatch, output):
+    monkeypatch.setattr(remote_listing, "_MOST_ENTRIES", 1000)
+    monkeypatch.setattr(remote_listing, "_RECORD_BYTES", 100_000)
+
+    async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:
+        await talk.output(request["params"]["processId"], number, output)
+
+    async with flooding("process/start", flood, rounds=20) as client:
+        with pytest.raises(ProtocolError, match="a listing"):
+            await client.fs.download("/x", tmp_path / "back")
+
+
+@requirement("client/files:endless")
+async def test_a_file_with_a_time_that_cannot_be_fails_alone(tmp_path):
+    output = b"d 755 4 1.5 \0\0f 644 0 99999999999999999999999.5 far\0\0f 644 0 1.5 near\0\0"
+
+    async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:
+        name = request["params"]["processId"]
+        await talk.output(name, 1, output)
+        await talk.event("process/exited", name, seq=2, exitCode=0)
+        await talk.event("process/closed", name, seq=3)
+
+    async with flooding("process/start", flood, rounds=1) as client:
+        with pytest.raises(TransferFailed, match="far"):
+            await client.fs.download("/x", tmp_path / "back")
+    assert (tmp_path / "back" / "near").exists()
