@@ -67,14 +67,16 @@ RULES = {
     # These join the joins.
     "client_urls": "client remote protocol.registry errors",
     "remote_server": "audit.audit_file recording server remote version errors",
-    "local_server": "client_urls server client transport limits",
+    "hidden_state": "remote.state_dir sandbox.own_places",
+    "local_server": "client_urls hidden_state server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "web": "access audit.masking client transport recording terminal protocol errors",
+    "web": "access audit.masking client hub.http transport recording terminal protocol errors "
+    "limits",
     "cli": "terminal access audit errors limits printable protocol transport sandbox relay "
-    "server client remote hub local_server client_urls remote_server schema conformance version "
-    "integrations.mcp ssh_door web recording defaults",
+    "server client remote hub hidden_state local_server client_urls remote_server "
+    "schema conformance version integrations.mcp ssh_door web recording defaults",
     # Channels of OpenSSH on the client.
-    "ssh_door": "client protocol version errors",
+    "ssh_door": "memory client protocol version errors",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
     # Plugs for other projects use only what every user may import.
@@ -107,14 +109,32 @@ SOLE_IMPORTERS = {
     "psycopg": "hub",
     "pyghostty": "terminal",
 }
-# Files that run where only the standard library can be found: programs that are started with
-# `python -I -S`, and what these load by path.
+# Files that run where only the standard library and these files can be found: programs that are
+# started with `python -I -S`, what these load by path, and what any of them imports.
 STANDALONE = {
     "process.durable.durable_keeper",
+    "process.durable.keeper_strangers",
     "process.durable.kept_input",
+    "process.durable.kept_job",
     "process.exit_facts",
     "process.journal",
+    "process.journaling.journal_files",
+    "process.journaling.journal_format",
+    "process.journaling.journal_index",
+    "process.journaling.journal_space",
+    "process.journaling.terminal_output",
     "process.keeper",
+    "process.keeping.c_parts",
+    "process.keeping.child_stdio",
+    "process.keeping.held_outputs",
+    "process.keeping.keeper_setup",
+    "process.keeping.kept_descriptors",
+    "process.keeping.late_parts",
+    "process.keeping.process_trees",
+    "process.keeping.program_launch",
+    "process.keeping.sandbox_watch",
+    "process.keeping.server_messages",
+    "process.keeping.tree_marks",
     "process.kernel_log",
     "process.limiting.cgroup_places",
     "process.limiting.cgroups",
@@ -163,6 +183,7 @@ def violations(source: str, name: str, *, is_package: bool = False) -> list[str]
             f"{name} imports {imported}, but runs with the standard library alone"
             for imported in running_imports(source, module, is_package=is_package)
             if layer(imported) not in sys.stdlib_module_names
+            and imported.removeprefix(f"{PACKAGE}.") not in STANDALONE
         ]
     for imported in imports(source, module, is_package=is_package):
         top = layer(imported)
@@ -243,10 +264,11 @@ def test_every_permission_is_used():
     assert not idle, "remove from RULES:\n  " + "\n  ".join(idle)
 
 
-def loaded_by_path() -> set[str]:
-    """The modules of ours that other modules run or load as files, and not as modules.
+def running_alone() -> set[str]:
+    """The modules of ours that other modules run as programs, or load as files.
 
-    They are started as ``[sys.executable, "-I", "-S", MODULE.__file__]``, or a function that calls
+    A call of `keeper_command` names them, or they are started as
+    ``[sys.executable, "-I", "-S", MODULE.__file__]``, or a function that calls
     `spec_from_file_location` names their file.
     """
     found = set()
@@ -257,9 +279,27 @@ def loaded_by_path() -> set[str]:
                 found |= {
                     other for other in modules() if other.endswith(f".{ast.unparse(node.value)}")
                 }
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "keeper_command":
+                found.add(ast.literal_eval(node.args[0]))
             elif isinstance(node, ast.FunctionDef) and "spec_from_file" in ast.unparse(node):
                 for file in file_names(node):
                     found |= {other for other, its in modules().items() if its.name == file}
+    return found
+
+
+def imported_by(names: set[str]) -> set[str]:
+    """The modules *names* and, of ours, all that they import."""
+    found: set[str] = set()
+    waiting = set(names)
+    while waiting:
+        found.add(name := waiting.pop())
+        source = modules()[name].read_text(encoding="utf-8")
+        ours = (
+            imported.removeprefix(f"{PACKAGE}.")
+            for imported in running_imports(source, f"{PACKAGE}.{name}")
+            if layer(imported) == PACKAGE
+        )
+        waiting |= set(ours) - found
     return found
 
 
@@ -272,7 +312,7 @@ def file_names(function: ast.FunctionDef) -> Iterator[str]:
 
 @requirement("house/layers:keeper-stands-alone")
 def test_everything_that_is_loaded_by_path_stands_alone():
-    assert loaded_by_path() == STANDALONE
+    assert imported_by(running_alone()) == STANDALONE
 
 
 def eager_graph() -> dict[str, set[str]]:

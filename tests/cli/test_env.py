@@ -89,6 +89,18 @@ async def test_each_is_tried(home, server):
     assert "Connection refused" in (await finished("env", "check", "gone")).stdout.decode()
 
 
+@requirement("cli/env:check")
+async def test_a_url_is_tried_as_well(home, server):
+    good = await finished("env", "check", server.url)
+    assert good.status == 0 and good.stdout.decode().splitlines()[1].endswith("ready")
+    gone = await finished("env", "check", "-o", "json", "ws://127.0.0.1:1?secret")
+    (facts,) = json.loads(gone.stdout)
+    assert gone.status == 1 and facts["name"] == "ws://127.0.0.1:1"
+    assert "Connection refused" in facts["problem"]
+    wrong = await finished("env", "check", "127.0.0.1:1")
+    assert wrong.status == 2 and "invalid value '127.0.0.1:1'" in wrong.stderr
+
+
 @requirement("cli/env:check", "cli/env:names")
 async def test_a_name_that_is_not_configured_is_told(home):
     for words in (["env", "check", "nope"], ["run", "nope", "true"]):

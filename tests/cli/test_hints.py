@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.requirements import requirement
+from tests.support.certificates import make_certificates
 from tests.support.cli import finished
+from tests.support.servers import start_server
 
 pytestmark = pytest.mark.one_loop
 
@@ -20,8 +22,16 @@ pytestmark = pytest.mark.one_loop
         (["registry", "tokn", "list"], "unrecognized subcommand 'tokn'"),
         (["registry", "tokn", "list"], "tip: a similar subcommand exists: 'token'"),
         (["ps", "--quite"], "tip: a similar argument exists: '--quiet'"),
+        # The misspelt option is told although a word is missing as well.
+        (["attach", "--forse"], "unrecognized arguments: --forse\n\n  tip: a similar argument exi"),
+        (["cp", "--recursve", "src"], "tip: a similar argument exists: '--recursive'"),
+        (
+            ["cp", "--", "--recursve"],
+            "the following required arguments were not provided:\n  <DST>",
+        ),
         (["serve"], "tip: without a subcommand this program starts a server"),
         (["--token-file", "x", "ls", "ws://h:1:/"], "tip: options of 'ls' come after it"),
+        (["pair", "K7QF-2MXT-9PWRSA"], "or CODE@REGISTRY as the other machine has printed it"),
         (["pair"], "say what to do: --registry URL, --serve, CODE@REGISTRY or --forget NAME"),
     ],
 )
@@ -31,11 +41,62 @@ async def test_a_wrong_command_line_gets_a_hint(words, hint):
 
 
 @requirement("cli/hints")
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["fingerprint", "nosuch"], "`nosuch` is neither a file nor a name that `exec-server env`"),
+        (["run", "ws://127.0.0.1:x", "true"], "`ws:...`: its port is not a number from 0 to 65535"),
+        (["run", "ws://127.0.0.1:65536", "true"], "its port is not a number from 0 to 65535"),
+        (["conformance", "ws://127.0.0.1:1"], "ws://127.0.0.1:1 does not answer: Connection refus"),
+        (
+            ["conformance", "stdio:sh -c 'echo hi; cat >/dev/null'"],
+            "does not answer: what it sends is not JSON",
+        ),
+        (["token", "list"], "`exec-server token create NAME` makes it"),
+    ],
+)
+async def test_a_failure_says_what_it_is_about(home, words, hint):
+    done = await finished(*words)
+    assert done.status == 1 and hint in done.stderr
+
+
+@requirement("cli/hints")
+async def test_a_server_that_needs_tls_is_not_called_another_program(tmp_path):
+    make_certificates(tmp_path)
+    pem = str(tmp_path / "server.pem")
+    with start_server("--tls-cert", pem, "--tls-key", pem) as server:
+        done = await finished("run", server.url.replace("wss:", "ws:"), "--", "true")
+    assert done.stderr.endswith(
+        "HTTP 400 Bad Request: this port needs TLS: use wss://, not ws://\n"
+    )
+
+
+@requirement("cli/hints")
 async def test_a_registry_says_where_it_can_listen():
     for url in ("127.0.0.1:0", "http://127.0.0.1:0", "stdio"):
         done = await finished("registry", "--listen", url)
         assert done.status == 1
         assert done.stderr == f"Error: a registry listens on ws://IP:PORT, not on `{url}`\n"
+
+
+@requirement("cli/hints")
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("kill", "End a shell that waits for commands, which ignores SIGTERM"),
+        ("attach", "or the name that --name gave"),
+    ],
+)
+async def test_the_help_tells_what_people_look_for(command, text):
+    # The lines are as long as the terminal is wide.
+    words = (await finished(command, "--help")).stdout.decode().split()
+    assert text in " ".join(words)
+
+
+@requirement("cli/hints")
+async def test_the_help_of_a_command_without_a_server_names_none():
+    words = (await finished("sandbox", "--help")).stdout.decode().split()
+    assert "connection was lost" not in " ".join(words)
 
 
 @requirement("cli/hints")

@@ -137,6 +137,8 @@ async def test_what_cannot_be_reached_is_told_as_json(command, tmp_path):
         ["sandbox", "-o", "json", "--", "/no/such"],
         ["sandbox", "-o", "json", "--cwd", "/no/such", "--", "true"],
         ["ps", "-o", "json", "--forget", "abc"],
+        ["ps", "-o", "json", NOWHERE],
+        ["ps", "-o", "json", "nosuch"],
         ["env", "-o", "json", "nosuch"],
         ["env", "check", "-o", "json", "nosuch"],
         ["doctor", "-o", "json", "nosuch"],

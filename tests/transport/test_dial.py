@@ -451,6 +451,19 @@ async def test_a_program_that_ends_is_a_lost_connection():
 
 
 @requirement("client/dial:program")
+async def test_a_program_that_ends_at_once_can_be_written_to():
+    # Its pipes are closed before the event loop says so, in about every third start.
+    for _ in range(30):
+        connection = await dial_program(["true"], limits=LIMITS)
+        inbox = Inbox(connection)
+        connection.send(b"hello")
+        connection.pause_reading()
+        connection.resume_reading()
+        assert connection.unsent_bytes >= 0
+        await inbox.ended()
+
+
+@requirement("client/dial:program")
 async def test_a_program_that_does_not_exist_is_told():
     with pytest.raises(ConfigurationError, match="cannot run `/no/such`: No such file"):
         await dial("stdio:/no/such", limits=LIMITS)

@@ -361,6 +361,37 @@ async def test_a_signal_ends_the_command_though_its_input_is_open(number, tmp_pa
 
 
 @pytest.mark.one_loop
+@requirement("stdio:signals")
+async def test_a_command_hears_of_the_end_before_its_children(tmp_path):
+    """A shell whose child is ended first leaves, and what it would do at the end is not done."""
+    count = 12
+    with Tether(tmp_path) as tether, server_process() as process:
+        assert process.stdin is not None and process.stdout is not None
+        script = (
+            f"exec 9>{tether.path}; trap 'echo handled >&9' TERM; sleep 60 & echo ready >&9; wait"
+        )
+        starts = (
+            {
+                "id": 2,
+                "method": "process/start",
+                "params": start_params(str(n), ["sh", "-c", script]),
+            }
+            for n in range(count)
+        )
+        for message in (
+            {"id": 1, "method": "initialize", "params": {"clientName": "x"}},
+            {"method": "initialized"},
+            *starts,
+        ):
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        await tether.heard(b"ready\n" * count)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 0
+        assert (await tether.released()).count(b"handled\n") == count
+
+
+@pytest.mark.one_loop
 @pytest.mark.parametrize("is_empty", [True, False])
 @requirement("stdio:files")
 async def test_input_may_be_a_file(tmp_path, is_empty):

@@ -15,7 +15,7 @@ Scope = Literal["exec", "files:read", "files:write", "http", "admin"]
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 
 # A name has no colon: `uid:1000` and `sub:ann` are principals that are in no file.
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,62}")
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,62}"
 # The bearers of the one token of `--ws-auth capability-token` are this principal.
 TOKEN_BEARER = "token"
 
@@ -109,7 +109,7 @@ def unrestricted(name: str) -> Principal:
 
 def check_name(name: str) -> str:
     """*name*, if it can name a principal of a file. Raises ValueError."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ValueError(
             f"`{name}` cannot name a principal: use letters, digits and . _ @ -, at most 63"
         )

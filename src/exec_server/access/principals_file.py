@@ -54,6 +54,8 @@ class PrincipalsFile:
             found = os.stat(self.path)
             self._check(found, os.stat(self.path.parent))
             self._check_neighbour()
+        except FileNotFoundError as exc:
+            raise self._error(f"{exc.strerror}; `exec-server token create NAME` makes it") from exc
         except OSError as exc:
             raise self._error(exc.strerror or str(exc)) from exc
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

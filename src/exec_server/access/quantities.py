@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_NUMBER = re.compile(r"([0-9]{1,15}\.?[0-9]{0,9}|\.[0-9]{1,9})([a-zA-Z]*)")
+_NUMBER = r"([0-9]{1,15}\.?[0-9]{0,9}|\.[0-9]{1,9})([a-zA-Z]*)"
 _DURATION = "expected a number of seconds, or a number with s, m, h or d"
 _RATE = "expected a rate such as 20/s or 90/m"
 
@@ -28,7 +28,7 @@ def read_rate(text: str) -> float:
 
 
 def _split(text: str, expected: str) -> tuple[float, str]:
-    found = _NUMBER.fullmatch(text)
+    found = re.fullmatch(_NUMBER, text)
     if found is None:
         raise ValueError(expected)
     return float(found[1]), found[2]

@@ -14,7 +14,6 @@ server_access.py     servers by URL or name, and how to connect to them
 event_loop.py        runs a command and turns its errors into an exit status
 exit_codes.py        the exit statuses
 secret_environment.py  keeps the secrets of a server from the commands that it runs
-hidden_state.py      keeps sandboxes from the state directory of this user's programs
 standard_streams.py  standard input, output and error, also if they are closed or full
 log_setup.py         logging to stderr, as text or JSON
 tables.py            output as columns or JSON

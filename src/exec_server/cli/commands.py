@@ -7,7 +7,6 @@ returns the exit status, and one entry here. The module is long because every co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 # A command takes the words after its name and returns the exit status.
 CommandFunction = Callable[[list[str]], int]
@@ -16,16 +15,19 @@ CommandFunction = Callable[[list[str]], int]
 _USAGE_WIDTH = 24
 
 
-class CommandEntry(NamedTuple):
+class CommandEntry:
     """One command, as the help lists it."""
 
-    name: str
-    # The words that usually follow the name.
-    words: str
-    summary: str
-    # MODULE:FUNCTION below this package. The module is imported when the command is chosen: a
-    # server must not load a client.
-    home: str
+    __slots__ = ("home", "name", "summary", "words")
+
+    def __init__(self, name: str, words: str, summary: str, home: str) -> None:
+        self.name = name
+        # The words that usually follow the name.
+        self.words = words
+        self.summary = summary
+        # MODULE:FUNCTION below this package. The module is imported when the command is chosen: a
+        # server must not load a client.
+        self.home = home
 
     def load(self) -> CommandFunction:
         """Import the function that runs the command."""
@@ -36,11 +38,14 @@ class CommandEntry(NamedTuple):
         return found
 
 
-class CommandGroup(NamedTuple):
+class CommandGroup:
     """Commands that the help shows under one title."""
 
-    title: str
-    entries: tuple[CommandEntry, ...]
+    __slots__ = ("entries", "title")
+
+    def __init__(self, title: str, entries: tuple[CommandEntry, ...]) -> None:
+        self.title = title
+        self.entries = entries
 
 
 # In the order of the help: the commonest first.
@@ -388,7 +393,7 @@ def nearest_command(word: str) -> str | None:
 
 def commands_help() -> str:
     """The groups with one line for each command."""
-    return "\n".join(f"{title}:\n{entries_help(entries)}" for title, entries in GROUPS)
+    return "\n".join(f"{group.title}:\n{entries_help(group.entries)}" for group in GROUPS)
 
 
 def entries_help(entries: Sequence[CommandEntry]) -> str:

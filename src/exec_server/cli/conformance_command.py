@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from argparse import ArgumentTypeError
 from importlib.util import find_spec
@@ -169,12 +170,21 @@ async def _checked(chosen: list[ConformanceCheck], target: ServerUnderTest, outp
     try:
         version = await version_of(target)
     except ServerUnreachable as exc:
-        return _failed(f"{target.url} does not answer: {exc}", output)
+        return _failed(f"{target.url} does not answer: {_why_unreachable(exc)}", output)
     results = _Results(output, len(chosen))
     await run_checks(
         chosen, target, on_result=lambda result: results.add(judged_by_version(result, version))
     )
     return results.told(target.url, version)
+
+
+def _why_unreachable(error: Exception) -> str:
+    from exec_server.transport.dial_target import describe
+
+    cause = error.__cause__
+    if isinstance(cause, json.JSONDecodeError):
+        return "what it sends is not JSON"
+    return describe(cause) if isinstance(cause, OSError) and cause.errno else str(error)
 
 
 async def _client_checked(

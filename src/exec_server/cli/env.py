@@ -63,6 +63,9 @@ examples:
   Check two of them:
       exec-server env check build lab
 
+  Check a server that has no name:
+      exec-server env check ws://127.0.0.1:41181
+
   Check all, as JSON:
       exec-server env check -o json
 
@@ -103,7 +106,7 @@ class Checked(msgspec.Struct, frozen=True):
 def env_parser() -> Parser:
     parser = Parser(
         "exec-server env",
-        usage="[OPTIONS] [list | check] [NAME]...",
+        usage="[OPTIONS] [list | check] [SERVER]...",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -115,7 +118,9 @@ def env_parser() -> Parser:
         default="list",
         help="what to do [default: list]",
     )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="only these [default: all]")
+    parser.add_argument(
+        "names", metavar="SERVER", nargs="*", help="only these names, or URLs [default: all]"
+    )
     parser.add_argument(
         "--registry",
         metavar="<URL>",
@@ -134,6 +139,11 @@ def env_command(words: list[str]) -> int:
     if values.registry is not None and values.action != "list":
         parser.error("--registry can be used with list only; pair an environment to check it")
 
+    for name in values.names:
+        if values.registry is None and not server_access.is_server(name):
+            expected = server_access.expected_server()
+            parser.error(f"invalid value '{name}' for '[SERVER]': expected {expected}")
+
     async def env() -> int:
         if values.registry is not None:
             token = server_token(parser, values)
@@ -142,11 +152,7 @@ def env_command(words: list[str]) -> int:
         manager = server_access.environments()
         for text in manager.warnings:
             print_warning(text)
-        for name in values.names:
-            # This raises ConfigurationError for an unknown name.
-            manager.resolve(name)
-        wanted = values.names or manager.names
-        chosen = [each for each in manager.describe() if each.name in wanted]
+        chosen = manager.describe(values.names or manager.names)
         if values.action == "check":
             opening = partial(
                 server_access.open_server,
@@ -192,7 +198,7 @@ def _list(facts: list[EnvironmentFacts], *, is_json: bool) -> None:
 
 def as_json(facts: EnvironmentFacts) -> dict[str, object]:
     return {
-        "name": facts.name,
+        "name": server_access.shown(facts.name),
         "kind": facts.kind,
         "where": facts.where,
         "default": facts.is_default,
@@ -200,7 +206,8 @@ def as_json(facts: EnvironmentFacts) -> dict[str, object]:
 
 
 def _row(facts: EnvironmentFacts) -> list[str]:
-    return [facts.name + ("*" if facts.is_default else ""), facts.kind, facts.where]
+    name = server_access.shown(facts.name)
+    return [name + ("*" if facts.is_default else ""), facts.kind, facts.where]
 
 
 async def _check(facts: EnvironmentFacts, opening: Opening, slots: asyncio.Semaphore) -> Checked:

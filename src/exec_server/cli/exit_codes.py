@@ -47,10 +47,11 @@ _FORGOTTEN = (
     "what ran in it has ended"
 )
 
-RUN_STATUS_HELP = """\
+NO_CONNECTION = "the server cannot be reached, or the connection was lost"
+RUN_STATUS_HELP = f"""\
 exit status:
   the status of the command; 128 + N if signal N ended it
-  1    the server cannot be reached, or the connection was lost
+  1    {NO_CONNECTION}
   2    the command line is wrong
   124  the command took longer than --timeout
   125  the status of the command is unknown: it was lost, for example in a restart of the machine

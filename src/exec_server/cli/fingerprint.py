@@ -88,6 +88,10 @@ def _dialler(text: str, token: Token | None, pin: str | None) -> NoiseDialler | 
         return noise_dialler(text, UrlOptions(token=token, pin=pin, **tls_files()))
     manager = server_access.environments()
     if text not in manager.names:
+        if "/" not in text and not Path(text).exists():
+            raise ConfigurationError(
+                f"`{text}` is neither a file nor a name that `exec-server env` lists"
+            )
         return None
     environment = manager.resolve(text)
     if not isinstance(environment, RendezvousEnvironment):

@@ -6,7 +6,12 @@ import argparse
 import os
 import sys
 from itertools import groupby
-from typing import Any
+
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
 
 # The prose of the help texts is written in lines of this length.
 _MOST_COLUMNS = 100

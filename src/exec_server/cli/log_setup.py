@@ -139,7 +139,7 @@ def set_level(level: str) -> None:
 def print_error(text: str) -> None:
     """Say on stderr why a command failed."""
     _told.append(_sound(text))
-    print(f"Error: {text}", file=sys.stderr)
+    print_note(f"Error: {text}")
 
 
 def errors_told() -> list[str]:
@@ -149,7 +149,12 @@ def errors_told() -> list[str]:
 
 def print_warning(text: str) -> None:
     """Say on stderr that something is wrong, although the command goes on."""
-    print(f"Warning: {text}", file=sys.stderr)
+    print_note(f"Warning: {text}")
+
+
+def print_note(text: str) -> None:
+    """Print lines on stderr. Texts of servers and registries in them cannot act on a terminal."""
+    print(escaped(text, keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def report_failure(error: Exception, style: Style) -> None:

@@ -9,11 +9,26 @@ import argparse
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar
 
 from exec_server.access.quantities import read_duration
 from exec_server.cli.parser import Append, Flag, Parser, label, path
 from exec_server.errors import ConfigurationError
+
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, TypedDict, TypeVar
+
+    T = TypeVar("T")
+
+    class TlsFiles(TypedDict):
+        """Keyword arguments of `connect`."""
+
+        ca_file: str | None
+        client_cert: str | None
+        client_key: str | None
+
 
 # A token, or a function that reads it again for each connection.
 Token = str | Callable[[], str]
@@ -27,21 +42,11 @@ CLIENT_KEY_VARIABLE = "EXEC_SERVER_CLIENT_KEY"
 LOG_LEVELS = ("error", "warning", "info", "debug")
 FORMATS = ("text", "json")
 
-T = TypeVar("T")
-
 TOKEN_HELP = f"""\
 environment:
   {TOKEN_VARIABLE}  the bearer token, used if neither --token nor --token-file is given and none
                      is configured
 """
-
-
-class TlsFiles(TypedDict):
-    """Keyword arguments of `connect`."""
-
-    ca_file: str | None
-    client_cert: str | None
-    client_key: str | None
 
 
 def add_connection_options(parser: Parser) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def asks_for_json(words: Sequence[str]) -> bool:

@@ -9,18 +9,24 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from exec_server.cli import exit_codes
 from exec_server.cli.help_format import HelpFormatter
 from exec_server.cli.output_format import asks_for_json, printable_json
 
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
     from _typeshed import SupportsWrite
 
 
 # How argparse begins its message about words that it does not know.
 _UNRECOGNIZED = "unrecognized arguments: "
+# How it begins its message about words that are missing.
+_REQUIRED = "the following arguments are required: "
 
 
 class Arguments(argparse.Namespace):
@@ -129,6 +135,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and the usage, then exit with status 2."""
+        if message.startswith(_REQUIRED) and (unknown := self._first_unknown()):
+            # A misspelt option is a likelier cause than a forgotten word.
+            message = _UNRECOGNIZED + unknown
         if message.startswith(_UNRECOGNIZED):
             message += self._tip(message.removeprefix(_UNRECOGNIZED).split()[0])
         self._refuse(message, self.format_usage())
@@ -192,6 +201,16 @@ class Parser(argparse.ArgumentParser):
     def refuse_unexpected(self, name: str) -> NoReturn:
         """Exit because of an option that does not exist."""
         self.error(f"unexpected argument '{name}' found{self._tip(name)}")
+
+    def _first_unknown(self) -> str | None:
+        """The first word that looks like an option and is none."""
+        for word in self._words:
+            if word == "--":
+                return None
+            name = _split(word)[0]
+            if _is_option(word) and not name[1:2].isdigit() and self.find_option(name) is None:
+                return word
+        return None
 
     def _tip(self, name: str) -> str:
         """A paragraph about an option that does not exist."""

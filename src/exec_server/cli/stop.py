@@ -86,6 +86,7 @@ def stop_command(words: list[str]) -> int:
 async def _stop(server: str, token: Token | None, pin: str | None, *, end_jobs: bool) -> int:
     """Stop *server*, and return the number of its durable jobs that were running."""
     lost = asyncio.Event()
+    jobs: list[JobInfo] | None = None
 
     def on_state(state: ConnectionState) -> None:
         if state != "connected":
@@ -105,13 +106,14 @@ async def _stop(server: str, token: Token | None, pin: str | None, *, end_jobs: 
             f"{server_access.shown(server)} cannot be stopped by a client: {exc.message}"
         ) from exc
     except ConnectionClosed as exc:
-        if not exc.may_have_run or not lost.is_set():
+        # Before the jobs were listed, nothing was asked to stop.
+        if jobs is None or not exc.may_have_run or not lost.is_set():
             raise
     except TimeoutError:
         raise ConfigurationError(
             f"{server_access.shown(server)} has not stopped within {_SECONDS_TO_STOP:g} seconds"
         ) from None
-    return sum(job.state == "running" for job in jobs)
+    return sum(job.state == "running" for job in jobs or ())
 
 
 async def _jobs(client: ExecServerClient) -> list[JobInfo]:

@@ -23,7 +23,7 @@ from exec_server.files.operations.local import SpecialFile
 from exec_server.files.operations.oserrors import rpc_error
 from exec_server.files.operations.table import OPERATIONS
 from exec_server.files.operations.task import BulkOperation
-from exec_server.files.runner import Runner, translated
+from exec_server.files.runner import Rests, Runner, translated
 from exec_server.files.watch.missing import MissingPathsWatch
 from exec_server.files.workers import Workers
 from exec_server.limits import MIB, Limits
@@ -60,7 +60,7 @@ class FileService:
 
     *start_helper* starts the process that does the work of sandboxed requests, and *starter_of* is
     asked for one that starts such a process for another owner. *start_agent* starts the process
-    of a search or a watch.
+    of a search or a watch. *rests* says when large answers rest for a moment.
     """
 
     def __init__(
@@ -70,7 +70,10 @@ class FileService:
         start_helper: Starter,
         starter_of: Callable[[Hashable], Starter] | None = None,
         start_agent: AgentStarter | None = None,
+        *,
+        rests: Rests | None = None,
     ) -> None:
+        self.rests = rests
         self._start_agent = start_agent
         self.limits = limits
         self.admission = admission
@@ -145,7 +148,9 @@ class Files:
         self._limits = service.limits
         self._quick = service.quick
         self._special = service.special
-        self._runner = Runner(service.workers, width=service.limits.file_threads_each)
+        self._runner = Runner(
+            service.workers, width=service.limits.file_threads_each, rests=service.rests
+        )
         self.open_files = OpenFiles(self._runner, service.quick, service.limits)
         self.missing = MissingPathsWatch(self._runner, service.limits, notify)
 

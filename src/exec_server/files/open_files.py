@@ -80,7 +80,7 @@ class OpenFiles:
         self._handles.check_id(params.handle_id)
         self._check_size("read", params.len)
         handle = self._handles.get(params.handle_id)
-        if self._runner.is_behind:
+        if self._runner.must_wait(params.len):
             return self._runner.later(partial(self.read_block, params))
         try:
             if params.offset > _OFFSET_MAX:

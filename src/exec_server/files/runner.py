@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, TypeVarTuple
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from exec_server.files.operations.oserrors import rpc_error
 from exec_server.files.workers import Settle, Share, Workers
@@ -18,11 +18,23 @@ _TURN_BYTES = 512 * 1024
 _SMALL_BYTES = 32 * 1024
 
 
+class Rests(Protocol):
+    """When large answers rest, because another client types."""
+
+    @property
+    def is_resting(self) -> bool: ...
+
+    def answered(self, size: int) -> None: ...
+
+    async def rested(self) -> None: ...
+
+
 class Runner:
     """The threads of one connection; also knows if it is lost, and if its client is behind."""
 
-    def __init__(self, workers: Workers, *, width: int) -> None:
+    def __init__(self, workers: Workers, *, width: int, rests: Rests | None = None) -> None:
         self.workers = workers
+        self._rests = rests
         self._share = Share(workers, width=width)
         self._is_lost = False
         # Exists while the client is behind with reading; it is done when the client has caught up.
@@ -45,6 +57,12 @@ class Runner:
         was served for so long that other clients have their turn."""
         return self._caught_up is not None or self._turn_bytes >= _TURN_BYTES
 
+    def must_wait(self, size: int) -> bool:
+        """True if an answer of *size* bytes has to wait, also for one that another client types."""
+        if self.is_behind:
+            return True
+        return size >= _SMALL_BYTES and self._rests is not None and self._rests.is_resting
+
     def answer_now(self, size: int) -> None:
         """Count *size* bytes that are answered without a thread. An event loop may read from one
         socket many times before it serves the others."""
@@ -54,6 +72,8 @@ class Runner:
         if self._turn_bytes == 0:
             asyncio.get_running_loop().call_soon(self._end_turn)
         self._turn_bytes += size
+        if self._rests is not None:
+            self._rests.answered(size)
 
     def _end_turn(self) -> None:
         self._turn_bytes = 0
@@ -61,6 +81,8 @@ class Runner:
     async def later(self, start: Callable[[], T | Awaitable[T]]) -> T:
         """Call *start* when the client has caught up, and return its result."""
         await self.caught_up()
+        if self._rests is not None:
+            await self._rests.rested()
         result = start()
         return await result if isinstance(result, Awaitable) else result
 

@@ -31,7 +31,7 @@ _KINDS: dict[str, tuple[dict[str, int], str]] = {
     "wall": (_TIMES, "a time such as 30s, 10m or 2h"),
 }
 _FRACTIONS = ("cpuRate", "cpuSeconds", "wall")
-_NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?|\.[0-9]{1,9})([A-Za-z]?)(?:i?[bB])?")
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,9})?|\.[0-9]{1,9})([A-Za-z]?)(?:i?[bB])?"
 _NAMES = {name.lower(): name for name in LIMIT_NAMES}
 
 
@@ -67,7 +67,7 @@ def _parsed(word: str) -> tuple[str, Any]:
             f"unknown limit '{name}': the limits are {valid}, and the word {REQUIRE}"
         )
     units, example = _KINDS[known]
-    match = _NUMBER.fullmatch(text.strip()) if equals else None
+    match = re.fullmatch(_NUMBER, text.strip()) if equals else None
     unit = "" if match is None else match[2].upper()
     if match is None or unit not in units:
         raise WrongLimit(f"'{word}' is not a limit: expected `{known}=` with {example}")

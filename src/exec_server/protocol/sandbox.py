@@ -10,7 +10,7 @@ a profile, and the directories that its relative paths belong to. `read_only` an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -212,7 +212,7 @@ _encode = msgspec.json.Encoder().encode
 
 def _intent(spelling: bytes) -> Intent:
     try:
-        wire = _decoder.decode(spelling)
+        wire = _decoder().decode(spelling)
     except msgspec.ValidationError as exc:
         raise InvalidParams(in_reference_words(str(exc))) from exc
     if wire.permissions is UNSET and wire.sandbox_policy is UNSET:
@@ -250,7 +250,10 @@ def _path(kind: type, value: Any) -> PathUri:
     raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
 
 
-_decoder = msgspec.json.Decoder(SandboxWire, dec_hook=_path)
+@cache
+def _decoder() -> msgspec.json.Decoder[SandboxWire]:
+    """The decoder of contexts, made with its first use: it takes a millisecond."""
+    return msgspec.json.Decoder(SandboxWire, dec_hook=_path)
 
 
 @runtime_checkable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_MISSING = re.compile(r"Object missing required field (`[^`]*`)")
-_UNKNOWN = re.compile(r"Invalid (?:enum )?value '(.*)' - at `(.*)`", re.DOTALL)
+_MISSING = r"Object missing required field (`[^`]*`)"
+_UNKNOWN = r"(?s)Invalid (?:enum )?value '(.*)' - at `(.*)`"
 # The keys are the ends of paths in the member.
 _VARIANTS = {
     "permissions.type": ("managed", "disabled", "external"),
@@ -41,10 +41,10 @@ _VARIANTS = {
 
 def in_reference_words(text: str) -> str:
     """The error of msgspec in the words of the reference."""
-    missing = _MISSING.match(text)
+    missing = re.match(_MISSING, text)
     if missing is not None:
         return f"missing field {missing[1]}"
-    unknown = _UNKNOWN.match(text)
+    unknown = re.match(_UNKNOWN, text)
     if unknown is None:
         return text
     for where, variants in _VARIANTS.items():

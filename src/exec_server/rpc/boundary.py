@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MISSING = re.compile(r"^Object missing required field (`[^`]*`)(.*)")
+_MISSING = r"^Object missing required field (`[^`]*`)(.*)"
 
 
 # The operating system has no more of something; the client is told of what.
@@ -51,7 +51,7 @@ def decode_params(shape: type[T], params: Any) -> T:
     try:
         return msgspec.convert(params, shape, dec_hook=decode_hook)
     except msgspec.ValidationError as exc:
-        raise InvalidParams(_MISSING.sub(r"missing field \1\2", str(exc))) from exc
+        raise InvalidParams(re.sub(_MISSING, r"missing field \1\2", str(exc))) from exc
 
 
 def decode_result(shape: type[T], result: Any) -> T:

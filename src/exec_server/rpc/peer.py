@@ -114,6 +114,8 @@ class Peer:
         self._last_id = 0
         self._messages = 0
         self.is_lost = False
+        # What the other side has sent that made us end the connection.
+        self.violation: str | None = None
         connection.attach(self)
 
     # Calling the other side.
@@ -246,9 +248,12 @@ class Peer:
         for future in tuple(self._running):
             future.cancel()
         calls, self._calls = self._calls, {}
+        why = "the connection was lost"
+        if self.violation is not None:
+            why += f", because the other side broke the protocol: {self.violation}"
         for call in calls.values():
             if not call.done():
-                call.set_exception(ConnectionClosed("the connection was lost"))
+                call.set_exception(ConnectionClosed(why))
         self._service.connection_lost()
 
     def _take(self, data: bytes | Cut) -> None:
@@ -289,6 +294,7 @@ class Peer:
                 envelope.encode_error(envelope.MALFORMED_ID, InvalidRequest.code, prefix + str(exc))
             )
         elif not self.is_lost:
+            self.violation = self.violation or str(exc)
             self._connection.close(str(exc), is_violation=True)
 
     def _on_answer(self, message: Response | ErrorResponse) -> None:

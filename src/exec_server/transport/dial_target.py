@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 from urllib.parse import urlsplit
+
+import msgspec
 
 from exec_server.errors import ConfigurationError
 
@@ -18,7 +19,7 @@ _CERTIFICATE_WANTED = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHA
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
-class DialTarget(NamedTuple):
+class DialTarget(msgspec.Struct, frozen=True):
     """An address, and what the request for a WebSocket says there."""
 
     # The URL as errors show it: without credentials and query.
@@ -50,7 +51,9 @@ def parse_target(url: str) -> DialTarget:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as exc:
-        raise ConfigurationError(f"invalid URL: {exc}") from None
+        scheme = _beginning(url.partition(":")[0])
+        why = "its port is not a number from 0 to 65535" if "Port" in str(exc) else str(exc)
+        raise ConfigurationError(f"invalid URL {scheme}: {why}") from None
     if parts.scheme not in ("ws", "wss") or not host:
         raise ConfigurationError(
             f"unsupported URL {_beginning(parts.scheme)}; expected `ws://HOST:PORT`, `wss://HOST`, "

@@ -108,10 +108,10 @@ class ProgramConnection(asyncio.SubprocessProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        return 0 if self._is_closing else int(self._pipe(0).get_write_buffer_size())
+        return int(self._pipe(0).get_write_buffer_size()) if self._is_open(0) else 0
 
     def send(self, *parts: bytes) -> None:
-        if not self._is_closing:
+        if self._is_open(0):
             self._pipe(0).write(b"".join((*parts, b"\n")))
 
     def close(self, reason: str = "", *, is_violation: bool = False) -> None:
@@ -128,14 +128,18 @@ class ProgramConnection(asyncio.SubprocessProtocol):
         self._kill()
 
     def pause_reading(self) -> None:
-        if not self._is_closing and not self._is_reading_paused:
+        if self._is_open(1) and not self._is_reading_paused:
             self._is_reading_paused = True
             self._pipe(1).pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._is_closing and self._is_reading_paused:
+        if self._is_open(1) and self._is_reading_paused:
             self._is_reading_paused = False
             self._pipe(1).resume_reading()
+
+    def _is_open(self, fd: int) -> bool:
+        # A program that has just ended closes its pipes before the event loop says so.
+        return not self._is_closing and not self._pipe(fd).is_closing()
 
     def _pipe(self, fd: int) -> Any:
         return self._transport.get_pipe_transport(fd)

@@ -16,6 +16,8 @@ import socket
 import struct
 from typing import NamedTuple
 
+import msgspec
+
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
@@ -40,7 +42,7 @@ _SO_PEERPIDFD = 77
 _CREDENTIALS = struct.Struct("=iii")
 
 
-class TcpOwner(NamedTuple):
+class TcpOwner(msgspec.Struct, frozen=True):
     """The user that made a socket, and the socket's own number.
 
     After its last descriptor was closed a socket belongs to no one: its number is 0, and so is its
@@ -121,8 +123,11 @@ def is_own_address(host: str) -> bool:
 
 def tcp_owner(ends: Endpoints) -> TcpOwner | None:
     """The owner of the other end of a connection; None if that end is not on this machine."""
-    # A socket that is bound to an interface is found by the number of that interface alone.
-    for interface in (_ANY_INTERFACE, *(index for index, _ in socket.if_nameindex())):
+    with contextlib.suppress(OSError):
+        return _ask_kernel(ends, _ANY_INTERFACE)
+    # A socket that is bound to an interface is found by the number of that interface alone. Few
+    # are, and a list of the interfaces takes longer than the question.
+    for interface, _ in socket.if_nameindex():
         with contextlib.suppress(OSError):
             return _ask_kernel(ends, interface)
     # The table has a line for each connection of the machine. Strangers can make it so long that

@@ -162,7 +162,8 @@ class _UpgradeRefusal(msgspec.Struct, frozen=True):
     def advice(self) -> str:
         if 300 <= self.status < 400:
             return " (redirects are not followed)"
-        if self.status in (200, 400, 404, 426):
+        # The body of a 400 says what is wrong, such as "this port needs TLS".
+        if self.status in (200, 404, 426):
             return " (not an exec-server?)"
         return ""
 

@@ -14,7 +14,7 @@ from exec_server.cli import exit_codes
 from exec_server.cli.commands import GROUPS, CommandEntry, command_names, find_command
 from exec_server.cli.completion import completion_command
 from exec_server.cli.parser import parser_of
-from exec_server.cli.process.saved_sessions import SessionStore
+from exec_server.cli.process.detached.saved_sessions import SessionStore
 from tests.cli.process.test_detach import record
 from tests.requirements import requirement
 from tests.support.cli import finished

@@ -290,3 +290,17 @@ async def test_programs_read_what_was_copied_and_moved(server, tmp_path):
     assert os.listdir(tmp_path / "in") == ["far"]
     refused = await run("cp", "-o", "json", "-", far)
     assert refused.status == 2 and "cannot be used with '-'" in json.loads(refused.stdout)["error"]
+
+
+@requirement("cli/files:sync-root")
+async def test_a_machine_is_not_emptied_by_delete(server, source):
+    # Only --dry-run: if this is not refused, nothing may happen to the machine of the tests.
+    words = ("sync", "--delete", "--dry-run")
+    up = await run(*words, source, f"{server.url}:/usr/..")
+    down = await run(*words, f"{server.url}:{source}", "//")
+    for refused in (up, down):
+        assert (refused.status, refused.stdout) == (1, "")
+        assert "root of the machine" in refused.stderr
+    nameless = await run(*words, source, f"{server.url}:")
+    assert nameless.status == 2
+    assert "--delete needs the directory" in nameless.stderr

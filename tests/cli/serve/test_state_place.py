@@ -113,3 +113,9 @@ def test_without_a_word_the_address_decides():
 async def test_the_command_says_what_is_wrong(tmp_path):
     done = await finished("--listen", "stdio", "--state", str(tmp_path))
     assert done.status == 1 and "a server on stdio ends with its client" in done.stderr
+    file = tmp_path / "file"
+    file.touch()
+    for place in (file, file / "below"):
+        done = await finished("--state", str(place))
+        assert done.status == 1
+        assert f"the state directory {place} cannot be made or written to" in done.stderr

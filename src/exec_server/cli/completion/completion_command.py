@@ -99,7 +99,7 @@ def completion_command(words: list[str]) -> int:
 
 
 def _print_words(what: str) -> None:
-    from exec_server.cli.process.saved_sessions import SessionStore
+    from exec_server.cli.process.detached.saved_sessions import SessionStore
     from exec_server.cli.server_access import environments
 
     try:

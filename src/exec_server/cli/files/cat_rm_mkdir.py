@@ -17,7 +17,7 @@ from exec_server.cli.files.file_command import (
 )
 from exec_server.cli.files.targets import Servers, Target
 from exec_server.cli.parser import Flag
-from exec_server.cli.process.terminal_io import LocalOutput
+from exec_server.cli.process.own_terminal.terminal_io import LocalOutput
 from exec_server.client.files.transfer.remote_listing import describe, list_tree
 from exec_server.client.files.transfer.tree import below
 from exec_server.errors import InvalidRequest, NotFound

@@ -8,7 +8,7 @@ import sys
 import uuid
 
 from exec_server.cli.files.targets import Servers, Target
-from exec_server.cli.process.terminal_io import LocalOutput
+from exec_server.cli.process.own_terminal.terminal_io import LocalOutput
 from exec_server.client.files.transfer.leftovers import discard
 from exec_server.errors import InvalidRequest
 

@@ -127,6 +127,8 @@ def _targets(parser: Parser, values: argparse.Namespace) -> tuple[Target, Target
     source, destination = parse_target(values.source), parse_target(values.destination)
     if not source.is_remote and not destination.is_remote:
         parser.error(f"one side must be on a server: {not_remote(values.destination)}")
+    if values.delete and not destination.path:
+        parser.error(f"--delete needs the directory that is meant: `{values.destination}.` is one")
     return source, destination
 
 

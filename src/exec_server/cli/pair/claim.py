@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from exec_server.cli import exit_codes
+from exec_server.cli.log_setup import print_note
 from exec_server.cli.pair import pairing_code
 from exec_server.cli.pair.forget import give_up_token
 from exec_server.cli.registry.registry_options import ask
@@ -79,7 +80,7 @@ async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool =
     proof = pairing_code.prove(secret, "harness", granted.environment_id, fingerprint)
     problem = await _reply(registry, {"code": told, "fingerprint": fingerprint, "proof": proof})
     if problem is not None:
-        print(f"the other machine was not told our key: {problem}", file=sys.stderr)
+        print_note(f"the other machine was not told our key: {problem}")
     if former is not None:
         await give_up_token(former.registry, former.token)
     is_missing = granted.serves and not await _is_online(kept)
@@ -184,9 +185,7 @@ def _tell(name: str, kept: paired.Paired, *, is_json: bool) -> None:
         print(msgspec.json.encode(told).decode(), flush=True)
         return
     print(name, flush=True)
-    print(
-        f"paired with {kept.environment}; for example\n  exec-server shell {name}", file=sys.stderr
-    )
+    print_note(f"paired with {kept.environment}; for example\n  exec-server shell {name}")
 
 
 # Names.

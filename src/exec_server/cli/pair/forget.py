@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from exec_server.cli import exit_codes
+from exec_server.cli.log_setup import print_note
 from exec_server.cli.options import read_token_file
 from exec_server.cli.registry.registry_options import ask
 from exec_server.client.environments import paired
@@ -54,7 +54,7 @@ async def _forget_use(name: str) -> None:
         kept = paired.load(paired.file_of(directory, name))
     except ConfigurationError as exc:
         paired.forget(directory, name)
-        _tell(f"forgotten here, but not at its registry: {exc}")
+        print_note(f"forgotten here, but not at its registry: {exc}")
         return
     # It is removed here first: this must not depend on the answer of the registry.
     paired.forget(directory, name)
@@ -79,7 +79,9 @@ async def _forget_enrolment(enrolled: Enrolled) -> None:
     if token is not None:
         _tell_remaining(enrolled.registry, await give_up_token(enrolled.registry, token))
     elif enrolled.token_file is not None:
-        _tell(f"the token in {enrolled.token_file} was not made for this name, and is still valid")
+        print_note(
+            f"the token in {enrolled.token_file} was not made for this name, and is still valid"
+        )
 
 
 def _own_token(enrolled: Enrolled) -> str | None:
@@ -93,11 +95,7 @@ def _own_token(enrolled: Enrolled) -> str | None:
 
 def _tell_remaining(registry: str, why: str | None) -> None:
     if why is not None:
-        _tell(
+        print_note(
             f"forgotten here, but its token is still valid at {registry} ({why}); revoke it there "
             "with `exec-server registry token revoke`"
         )
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from exec_server.cli import exit_codes
+from exec_server.cli.log_setup import print_note
 from exec_server.cli.options import read_token_file
 from exec_server.cli.pair import pairing_code
 from exec_server.cli.pair.code_at_registry import shortest
@@ -253,15 +253,19 @@ def _show(
         )
         return
     print(code, flush=True)
-    _tell(f"within {offered.expires_in / 60:.0f} minutes, on the other machine:\n  {typed}")
+    print_note(f"within {offered.expires_in / 60:.0f} minutes, on the other machine:\n  {typed}")
     if plan.serves:
-        _tell(f"this machine serves as {plan.name} when the code is typed; Ctrl-C withdraws it")
+        print_note(
+            f"this machine serves as {plan.name} when the code is typed; Ctrl-C withdraws it"
+        )
     elif plan.waits:
-        _tell("waiting until the code is typed; Ctrl-C withdraws it")
+        print_note("waiting until the code is typed; Ctrl-C withdraws it")
     elif not is_served:
-        _tell(f"and on this machine, to serve {plan.name} with the key of the code:\n  {serving}")
+        print_note(
+            f"and on this machine, to serve {plan.name} with the key of the code:\n  {serving}"
+        )
     if plan.is_restricted and not (plan.serves or plan.waits):
-        _tell(
+        print_note(
             f"{plan.name} serves only machines whose keys it knows; with --wait the key of the "
             "machine on which the code is typed is added"
         )
@@ -271,7 +275,7 @@ def _tell_paired(plan: OfferPlan) -> None:
     if plan.is_json:
         _print_line({"name": plan.name, "state": "paired"})
     else:
-        _tell("paired: the code was typed")
+        print_note("paired: the code was typed")
 
 
 def _tell_how_to_serve(plan: OfferPlan, enrolled: Enrolled) -> None:
@@ -279,7 +283,7 @@ def _tell_how_to_serve(plan: OfferPlan, enrolled: Enrolled) -> None:
         _tell_paired(plan)
         return
     serving = shlex.join(["exec-server", *serving_words(plan, enrolled.token_file)])
-    _tell(
+    print_note(
         f"paired: the code was typed, and {plan.name} is served until Ctrl-C. The next time:\n"
         f"  exec-server pair --serve {plan.name}\n"
         f"or, for example in a systemd unit:\n"
@@ -289,7 +293,3 @@ def _tell_how_to_serve(plan: OfferPlan, enrolled: Enrolled) -> None:
 
 def _print_line(value: dict[str, Any]) -> None:
     print(msgspec.json.encode(value).decode(), flush=True)
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -158,7 +158,10 @@ def _check(parser: Parser, values: argparse.Namespace, serving: list[str]) -> No
         parser.error("give either the name of an environment or the code of another machine")
     if values.registry is None and not values.serve and (values.code is not None or not is_typed):
         if values.code is not None or values.word is not None:
-            parser.error("the following arguments are required: --registry")
+            parser.error(
+                "say which registry: --registry URL, or CODE@REGISTRY as the other machine has "
+                "printed it"
+            )
         parser.error("say what to do: --registry URL, --serve, CODE@REGISTRY or --forget NAME")
     if is_typed and values.code is None and values.registry is not None:
         parser.error("CODE@REGISTRY names the registry already")

@@ -28,7 +28,7 @@ from exec_server.cli.port.port_specs import (
     remote_spec,
     socks_spec,
 )
-from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.own_terminal.connection_notices import Notices
 from exec_server.cli.server_access import open_server
 from exec_server.cli.tables import (
     failure_teller,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from exec_server.cli.process.saved_sessions import state_directory
+from exec_server.cli.process.detached.saved_sessions import state_directory
 from exec_server.errors import ConfigurationError
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from exec_server.cli.process.terminal_io import raw_terminal
-from exec_server.cli.process.terminal_modes import TerminalModes
-from exec_server.cli.process.terminal_queries import TerminalQueries
+from exec_server.cli.process.own_terminal.terminal_io import raw_terminal
+from exec_server.cli.process.own_terminal.terminal_modes import TerminalModes
+from exec_server.cli.process.own_terminal.terminal_queries import TerminalQueries
 from exec_server.cli.recordings.player_keys import HELP, PlayerKeys
 from exec_server.cli.recordings.recording_choice import shown_moment
 from exec_server.recording.cast_format import MARK, OUTPUT

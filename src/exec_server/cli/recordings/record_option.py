@@ -15,7 +15,7 @@ import msgspec
 from exec_server.cli.log_setup import print_warning
 from exec_server.cli.options import Token
 from exec_server.cli.parser import Parser
-from exec_server.cli.process.connection_notices import say
+from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.errors import ConfigurationError
 
 if TYPE_CHECKING:

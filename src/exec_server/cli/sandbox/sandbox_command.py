@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from exec_server.cli.exit_codes import RUN_STATUS_HELP
+from exec_server.cli.exit_codes import NO_CONNECTION, RUN_STATUS_HELP
 from exec_server.cli.options import add_output, add_place
 from exec_server.cli.parser import Flag, Parser, seconds
-from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.own_terminal.connection_notices import Notices
+from exec_server.cli.process.own_terminal.terminal_bridge import Collected
 from exec_server.cli.process.run_options import RunOptions
-from exec_server.cli.process.terminal_bridge import Collected
 from exec_server.cli.sandbox.sandbox_options import (
     READ_ONLY,
     SANDBOX_HELP,
@@ -26,7 +26,7 @@ terminal, the command gets one, too; pipes are passed through.
 
 _EPILOG = f"""\
 {SANDBOX_HELP}
-{RUN_STATUS_HELP}
+{RUN_STATUS_HELP.replace(NO_CONNECTION, "the command could not be followed to its end")}
 examples:
   Read everything, write nothing:
       exec-server sandbox -- ./configure --help
@@ -118,14 +118,8 @@ def sandbox_command(words: list[str]) -> int:
 
 
 async def _run(options: RunOptions, collected: Collected) -> int:
-    from exec_server.cli.hidden_state import hide_state
     from exec_server.cli.process.run import run_on
     from exec_server.local_server import local
-    from exec_server.sandbox.own_places import reveal
 
-    hidden = hide_state()
-    try:
-        async with local(client_name="exec-server sandbox") as client:
-            return await run_on(client, options, Notices(), collected)
-    finally:
-        reveal(hidden)
+    async with local(client_name="exec-server sandbox") as client:
+        return await run_on(client, options, Notices(), collected)

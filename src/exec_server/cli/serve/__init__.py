@@ -9,6 +9,7 @@ process_limit_options.py  what each command may use
 audit_options.py  the options of the audit log
 operator_options.py  TLS, reload, metrics, a Unix socket
 stream_options.py  what streams of clients may reach
+option_records.py    groups of options, as they were given
 record_options.py    records all terminals
 quota_options.py  the quotas of all clients together
 service_notices.py   tells systemd that the server is ready, reloads, stops or hangs

@@ -10,27 +10,20 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from exec_server.cli.parser import Parser, path, positive_count
 
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from exec_server.cli.serve.option_records import AuditSettings
     from exec_server.server.server_audit import ServerAudit
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_FILES = 1000
 # A line may have some kilobytes; a smaller file would be rotated all the time.
 _LEAST_BYTES = 1 << 16
-
-
-class AuditSettings(NamedTuple):
-    """The options of this module as they were given."""
-
-    file: str | None = None
-    when_full: Literal["refuse", "go-on"] = "go-on"
-    fsync: Literal["always", "interval", "never"] = "interval"
-    max_bytes: int | None = None
-    keep: int = 8
 
 
 def add_audit(parser: Parser) -> None:
@@ -75,6 +68,8 @@ def add_audit(parser: Parser) -> None:
 
 
 def audit_settings(values: argparse.Namespace) -> AuditSettings:
+    from exec_server.cli.serve.option_records import AuditSettings
+
     return AuditSettings(
         file=values.audit,
         when_full=values.audit_when_full,

@@ -4,51 +4,22 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, NamedTuple
 
 from exec_server.cli.options import LOG_LEVELS
 from exec_server.cli.parser import Flag, Parser, path
 from exec_server.errors import ConfigurationError
 
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from exec_server.cli.serve.option_records import OperatorOptions
     from exec_server.transport.binding import UnixAccess
     from exec_server.transport.certificate import Certificate
 
 
 # The word for the file that `exec-server token` uses without --file.
 DEFAULT_FILE = "default"
-
-
-class OperatorOptions(NamedTuple):
-    """The options of this module as they were given."""
-
-    principals: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    tls_client_ca: str | None = None
-    log_level_file: str | None = None
-    metrics: bool = False
-    unix_socket_mode: int | None = None
-    unix_socket_group: str | None = None
-
-    @property
-    def secret_files(self) -> tuple[str | None, ...]:
-        """The files that no command may read."""
-        principals = self.principals_file
-        if principals is None:
-            return (self.tls_key,)
-        from exec_server.access.principals_file import journal_of
-
-        return (self.tls_key, principals, journal_of(principals))
-
-    @property
-    def principals_file(self) -> str | None:
-        """The file of principals, if there is to be one."""
-        if self.principals != DEFAULT_FILE:
-            return self.principals
-        from exec_server.cli.token.token_options import principals_path
-
-        return principals_path(None)
 
 
 def add_operator_options(parser: Parser) -> None:
@@ -60,6 +31,8 @@ def add_operator_options(parser: Parser) -> None:
 
 
 def operator_options(values: argparse.Namespace) -> OperatorOptions:
+    from exec_server.cli.serve.option_records import OperatorOptions
+
     return OperatorOptions(
         principals=values.principals,
         tls_cert=values.tls_cert,

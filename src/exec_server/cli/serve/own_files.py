@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from functools import partial
 
-from exec_server.cli.hidden_state import hide_state
 from exec_server.cli.serve.audit_options import own_folder
 from exec_server.cli.serve.serve_options import ServeOptions
+from exec_server.hidden_state import hide_state
 from exec_server.transport.address import UnixAddress, parse_listen_url
 
 

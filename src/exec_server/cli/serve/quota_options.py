@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NamedTuple
 
 from exec_server.cli.parser import Parser
 
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from exec_server.access.principal import Quotas
-    from exec_server.server.floors.quotas import WhenFull
-
-
-class QuotaOptions(NamedTuple):
-    """The options of this module as they were given."""
-
-    max_connections: int | None = None
-    max_sessions: int | None = None
-    max_processes: int | None = None
-    when_full: WhenFull = "refuse"
-
-    def quotas(self) -> Quotas:
-        from exec_server.access.principal import Quotas
-
-        return Quotas(
-            max_connections=self.max_connections,
-            max_sessions=self.max_sessions,
-            max_processes=self.max_processes,
-        )
+    from exec_server.cli.serve.option_records import QuotaOptions
 
 
 def add_quota_options(parser: Parser) -> None:
@@ -50,6 +33,8 @@ def add_quota_options(parser: Parser) -> None:
 
 
 def quota_options(values: argparse.Namespace) -> QuotaOptions:
+    from exec_server.cli.serve.option_records import QuotaOptions
+
     return QuotaOptions(
         max_connections=values.max_connections,
         max_sessions=values.max_sessions,

@@ -9,24 +9,19 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
 
 from exec_server.cli.parser import Parser, path
 from exec_server.cli.serve.audit_options import size
 from exec_server.errors import ConfigurationError
 
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from exec_server.cli.serve.option_records import RecordOptions
     from exec_server.recording.recorder import TerminalRecorder
 
 DEFAULT_QUOTA = 1 << 30
-
-
-class RecordOptions(NamedTuple):
-    """The options of this module as they were given."""
-
-    directory: str | None = None
-    quota: int = DEFAULT_QUOTA
-    secrets_file: str | None = None
 
 
 def add_record_options(parser: Parser) -> None:
@@ -57,6 +52,8 @@ def add_record_options(parser: Parser) -> None:
 
 
 def record_options(values: argparse.Namespace) -> RecordOptions:
+    from exec_server.cli.serve.option_records import RecordOptions
+
     return RecordOptions(
         directory=values.record_terminals,
         quota=values.record_quota,

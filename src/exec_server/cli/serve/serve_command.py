@@ -23,13 +23,13 @@ from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.audit_options import open_audit
 from exec_server.cli.serve.operator_options import certificate, read_log_level, unix_access
+from exec_server.cli.serve.option_records import QuotaOptions
 from exec_server.cli.serve.own_files import hide_from_sandboxes
-from exec_server.cli.serve.quota_options import QuotaOptions
 from exec_server.cli.serve.record_options import open_recorder
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.serve.service_notices import ServiceNotices
-from exec_server.cli.serve.state_place import state_directory
+from exec_server.cli.serve.state_place import usable_state_directory
 from exec_server.cli.serve.user_scope import enter_own_scope
 from exec_server.cli.standard_streams import print_or_log, say_farewell
 from exec_server.errors import ConfigurationError, RegistryError
@@ -148,7 +148,7 @@ async def _listen(
 
     operator = options.operator
     tls, access = certificate(operator), unix_access(operator, options.listen)
-    state = state_directory(options)
+    state = usable_state_directory(options)
     reaches_private = options.proxy_private_ips_via_upstream
     if isinstance(parse_listen_url(options.listen), StdioAddress):
         if tls is not None:

@@ -11,11 +11,17 @@ import msgspec
 
 from exec_server.cli.commands import command_names, find_entry, nearest_command
 from exec_server.cli.parser import Arguments, Parser, similar_tip
-from exec_server.cli.serve.audit_options import AuditSettings, audit_settings
-from exec_server.cli.serve.operator_options import OperatorOptions, operator_options
+from exec_server.cli.serve.audit_options import audit_settings
+from exec_server.cli.serve.operator_options import operator_options
+from exec_server.cli.serve.option_records import (
+    AuditSettings,
+    OperatorOptions,
+    QuotaOptions,
+    RecordOptions,
+)
 from exec_server.cli.serve.process_limit_options import process_limits
-from exec_server.cli.serve.quota_options import QuotaOptions, quota_options
-from exec_server.cli.serve.record_options import RecordOptions, record_options
+from exec_server.cli.serve.quota_options import quota_options
+from exec_server.cli.serve.record_options import record_options
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import AuthOptions

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from exec_server import defaults
 from exec_server.cli.commands import commands_help
@@ -31,6 +30,12 @@ from exec_server.cli.serve.record_options import add_record_options
 from exec_server.cli.serve.state_options import add_state
 from exec_server.cli.serve.stream_options import add_stream_rules
 from exec_server.defaults import DEFAULT_CLOCK_SKEW, DEFAULT_LISTEN_URL
+
+# Type checkers know this name; `typing` takes a while to load.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
 
 _DESCRIPTION = """\
 Run processes, terminals and files on one machine for clients on another one. Without a command

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from exec_server.cli.options import read_token_file
 from exec_server.cli.secret_environment import environment
-from exec_server.cli.serve.state_place import state_directory
+from exec_server.cli.serve.state_place import usable_state_directory
 from exec_server.cli.standard_streams import say_farewell
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
@@ -76,7 +76,7 @@ async def _serve(
 ) -> None:
     from exec_server.remote_server import run_forward, run_remote_environment
 
-    state = state_directory(options)
+    state = usable_state_directory(options)
     config = _config(options.remote, limits, credentials)
     on_state = StateLines(config)
     if options.remote.connect is not None:

@@ -55,6 +55,17 @@ def state_directory(options: ServeOptions, environ: Mapping[str, str] = os.envir
     return found
 
 
+def usable_state_directory(options: ServeOptions) -> Path | None:
+    """`state_directory`; raises ConfigurationError also if it is named and cannot be made."""
+    found = state_directory(options)
+    if options.state is not None and found is not None and not _can_be_made(found):
+        raise ConfigurationError(
+            f"the state directory {found} cannot be made or written to; give --state another "
+            "directory, or `none` for a server without durable jobs"
+        )
+    return found
+
+
 def _check_server(options: ServeOptions) -> None:
     if options.remote.connect is not None:
         raise ConfigurationError("--state is an option of the server itself, not of `forward`")
