@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer slow-transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench screens page-bench sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
+.PHONY: help run test interop conformance-table check format start-bench recordings-bench layers two-servers growth idle bench transfer slow-transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench doors-bench screens page-bench sharing memory web-test limits-vm races fuzz integrations map protocol protocol-check traffic proto lock cut release upgrade-check docs docs-check workflow-check clean reference system
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -81,6 +81,9 @@ stream-soak: .venv/.stamp ## cut the connection 100 times during 64 streams and 
 
 ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; ARGS go to bench/ssh_door.py
 	$(BIN)/python bench/ssh_door.py $(ARGS)
+
+doors-bench: .venv/.stamp ## measure forwards, rsync through the ssh door and sync beside ssh and rsync; ARGS go to bench/doors.py
+	$(BIN)/python bench/doors.py $(ARGS)
 
 screens: .venv/.stamp ## wait 10,000 times for screens, apply 10,000 changes, compare programs with tmux and xterm.js; ARGS go to soak/screens.py
 	$(BIN)/python soak/screens.py $(ARGS)
