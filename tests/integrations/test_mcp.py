@@ -330,7 +330,7 @@ async def test_the_sandbox_of_the_operator_holds_for_commands_and_files(server, 
 @requirement("integrations/mcp:sandbox")
 async def test_the_model_does_not_choose_what_the_sandbox_lets_it_write(server, tmp_path):
     # Not below /tmp, which such a sandbox lets commands write to.
-    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         own, other = Path(folder) / "own", Path(folder) / "other"
         own.mkdir()
         other.mkdir()

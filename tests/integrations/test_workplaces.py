@@ -15,7 +15,6 @@ import exec_server
 from exec_server.integrations.boxes import AsyncBox, SyncBox
 from exec_server.integrations.workplaces import SyncWorkplace, Workplace, confined
 from tests.requirements import requirement
-from tests.support.servers import ROOT
 from tests.support.wire import PATIENCE
 
 pytestmark = pytest.mark.one_loop
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.one_loop
 @pytest.fixture
 def outside() -> Iterator[Path]:
     """A directory that is not below /tmp, which `workspace-write` lets commands write to."""
-    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         (Path(folder) / "own").mkdir()
         yield Path(folder)
 
