@@ -31,10 +31,11 @@ def prompt():
     sys.stdout.write("\x1b]133;A\x07$ \x1b]133;B\x07"); sys.stdout.flush()
 prompt()
 for number, line in enumerate(sys.stdin):
-    sys.stdout.write("\x1b]133;C\x07")
-    if "clear" in line:
-        sys.stdout.write("\x1b[H\x1b[2J")
-    sys.stdout.write(f"word {number} {time.perf_counter_ns()}\r\n\x1b]133;D;0\x07")
+    # Each write is sent by itself: if the screen were cleared by another one, a wait could end
+    # between the two.
+    clear = "\x1b[H\x1b[2J" if "clear" in line else ""
+    word = f"word {number} {time.perf_counter_ns()}"
+    sys.stdout.write(f"\x1b]133;C\x07{clear}{word}\r\n\x1b]133;D;0\x07")
     prompt()
 """
 _PIECES = (
