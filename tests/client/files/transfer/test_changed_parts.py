@@ -31,6 +31,17 @@ from tests.requirements import requirement
 KIB = 1024
 
 
+def changed_in_place(source: random.Random, data: bytes) -> bytes:
+    """*data* with a few changes that move nothing, and perhaps a longer or a shorter end."""
+    new = bytearray(data)
+    for _ in range(1 + source.randrange(4)):
+        start = source.randrange(len(new))
+        new[start : start + 100] = source.randbytes(len(new[start : start + 100]))
+    return bytes(new[: len(new) - source.choice((0, 0, 30))]) + source.randbytes(
+        source.choice((0, 0, 50))
+    )
+
+
 def edited(source: random.Random, data: bytes) -> bytes:
     """*data* with a few insertions, removals and changes."""
     for _ in range(source.randrange(4)):
@@ -45,14 +56,16 @@ def small(monkeypatch):
     """Blocks and requests are small, so that the edges of both are met."""
     monkeypatch.setattr(changed_parts, "BLOCK_BYTES", 32 * KIB)
     monkeypatch.setattr(changed_parts, "SPAN_BYTES", 128 * KIB)
+    monkeypatch.setattr(changed_parts, "PLACE_BYTES", 4 * KIB)
+    monkeypatch.setattr(changed_parts, "LEAST_PLACES", 100 * KIB)
 
 
 @requirement("cli/files:delta")
 async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_path: Path):
-    for seed in range(30):
+    for seed in range(60):
         source = random.Random(seed)
         old = source.randbytes(source.choice((1, 32 * KIB, 300 * KIB, 1000 * KIB)))
-        new = edited(source, old)
+        new = edited(source, old) if seed % 2 else changed_in_place(source, old)
         (tmp_path / "old").write_bytes(old)
         (tmp_path / "new").write_bytes(new)
         with (tmp_path / "old").open("rb") as before, (tmp_path / "new").open("rb") as after:
@@ -72,6 +85,31 @@ async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_pa
             made[start : start + size] = data
         assert made == new, seed
         assert sum(item.size for item in ranges) == len(new)
+
+
+@requirement("cli/files:delta")
+async def test_what_has_changed_in_place_is_found_without_chunks(small, tmp_path: Path):
+    source = random.Random(1)
+    old = source.randbytes(1000 * KIB)
+    new = bytearray(old)
+    for start in range(10 * KIB, len(new), 100 * KIB):
+        new[start] ^= 1
+    new += b"the end"
+    (tmp_path / "old").write_bytes(old)
+    (tmp_path / "new").write_bytes(new)
+    with (tmp_path / "old").open("rb") as before, (tmp_path / "new").open("rb") as after:
+        was = _WithoutChunks(before.fileno(), len(old))
+        ranges = await compare(_WithoutChunks(after.fileno(), len(new)), was)
+    missing = [item for item in ranges if item.source is None]
+    # One block around each change, and the new end.
+    assert [item.size for item in missing] == [4 * KIB] * 10 + [len(b"the end")]
+    assert all(item.source in (None, item.start) for item in ranges)
+    assert sum(item.size for item in ranges) == len(new)
+
+
+class _WithoutChunks(LocalVersion):
+    async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        raise AssertionError("the content is cut into chunks")
 
 
 async def _check_difference(

@@ -1,7 +1,8 @@
 """Which parts of a changed file are in its old version.
 
 Most changes are in one place, so the beginning and the end are compared first, in fixed blocks.
-What lies between is cut into chunks where the content says so.
+Programs such as databases change many places and move nothing, so what lies between is compared in
+smaller blocks then. If most of it has moved, it is cut into chunks where the content says so.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from exec_server.protocol.file_delta import (
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 
 # The blocks in which the beginning and the end of two versions are compared.
 BLOCK_BYTES = 4 * 1024 * 1024
+# The blocks of content that may have stayed where it was.
+PLACE_BYTES = 64 * 1024
+# Less than this is cut into chunks at once, which takes less time than a further question.
+LEAST_PLACES = 16 * 1024 * 1024
+# If more than this part is not where it was, content has moved.
+_MOVED = 0.25
 # If more than this part of a file is new, it is sent whole.
 _WORTH = 0.75
 _PIECE_BYTES = 1024 * 1024
@@ -51,6 +59,9 @@ class Version(Protocol):
     async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
         """The checksums of the blocks of a part, of at most SPAN_BYTES."""
 
+    async def places(self, offset: int, length: int) -> list[ContentChunk]:
+        """The same in smaller blocks."""
+
     async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
         """The chunks of a part, of any length."""
 
@@ -63,11 +74,14 @@ class LocalVersion:
         self.size = size
 
     async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
-        return await asyncio.to_thread(self._blocks, offset, length)
+        return await asyncio.to_thread(self._blocks, offset, length, BLOCK_BYTES)
 
-    def _blocks(self, offset: int, length: int) -> list[ContentChunk]:
+    async def places(self, offset: int, length: int) -> list[ContentChunk]:
+        return await asyncio.to_thread(self._blocks, offset, length, PLACE_BYTES)
+
+    def _blocks(self, offset: int, length: int, block_bytes: int) -> list[ContentChunk]:
         # One buffer for all of them: new memory costs as much as the reading.
-        buffer = memoryview(bytearray(min(BLOCK_BYTES, length)))
+        buffer = memoryview(bytearray(min(block_bytes, length)))
         found: list[ContentChunk] = []
         end = offset + length
         while offset < end:
@@ -118,6 +132,9 @@ class RemoteVersion:
     async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
         return await self._ask(offset, length, block_bytes=BLOCK_BYTES)
 
+    async def places(self, offset: int, length: int) -> list[ContentChunk]:
+        return await self._ask(offset, length, block_bytes=PLACE_BYTES)
+
     async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
         found: list[ContentChunk] = []
         end = offset + length
@@ -154,13 +171,49 @@ async def compare(new: Version, old: Version) -> list[DeltaRange]:
     """The new version in ranges, each of which is in the old version or has to be sent."""
     first = await _same_beginning(new, old)
     last = await _same_end(new, old, first)
-    ranges = list(_spans(0, first, 0))
     inner_new, inner_old = new.size - first - last, old.size - first - last
-    ours, theirs = await asyncio.gather(new.chunks(first, inner_new), old.chunks(first, inner_old))
-    for start, size, source in compared(ours, theirs):
-        ranges.append(DeltaRange(first + start, size, None if source is None else first + source))
-    ranges += _spans(new.size - last, last, old.size - last)
+    inner = await _in_place(new, old, first, inner_new, inner_old)
+    if inner is None:
+        inner = await _moved(new, old, first, inner_new, inner_old)
+    return [*_spans(0, first, 0), *inner, *_spans(new.size - last, last, old.size - last)]
+
+
+async def _in_place(
+    new: Version, old: Version, first: int, inner_new: int, inner_old: int
+) -> list[DeltaRange] | None:
+    """The ranges between the beginning and the end, if most of them are where they were."""
+    both = min(inner_new, inner_old)
+    most, missing = _MOVED * inner_new, inner_new - both
+    if both < LEAST_PLACES or missing > most:
+        return None
+    ranges: list[DeltaRange] = []
+    offset, end = first, first + both
+    while offset < end:
+        size = min(SPAN_BYTES, end - offset)
+        ours, theirs = await asyncio.gather(new.places(offset, size), old.places(offset, size))
+        start = offset
+        for one, other in zip(ours, chain(theirs, repeat(None)), strict=False):
+            is_same = one == other
+            _add(ranges, DeltaRange(start, one.size, start if is_same else None))
+            missing += 0 if is_same else one.size
+            start += one.size
+        if missing > most:
+            return None
+        offset += size
+    if inner_new > both:
+        ranges.append(DeltaRange(end, inner_new - both, None))
     return ranges
+
+
+async def _moved(
+    new: Version, old: Version, first: int, inner_new: int, inner_old: int
+) -> list[DeltaRange]:
+    """The ranges between the beginning and the end, wherever they were."""
+    ours, theirs = await asyncio.gather(new.chunks(first, inner_new), old.chunks(first, inner_old))
+    return [
+        DeltaRange(first + start, size, None if source is None else first + source)
+        for start, size, source in compared(ours, theirs)
+    ]
 
 
 async def _same_beginning(new: Version, old: Version) -> int:

@@ -31,6 +31,9 @@ class RememberedVersion:
             offset += block.size
         return found
 
+    async def places(self, offset: int, length: int) -> list[ContentChunk]:
+        return await self._version.places(offset, length)
+
     async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
         return await self._version.chunks(offset, length)
 
