@@ -81,10 +81,18 @@ async def _search(client: ExecServerClient) -> None:
         start = time.perf_counter()
         hits = [hit async for hit in client.fs.search(_SOURCES, r"class \w+Error")]
         ours = time.perf_counter() - start
+    print(f"search: {len(hits)} hits in {ours:.2f} s")
     words = ["rg", "--no-config", "-n", r"class \w+Error", str(_SOURCES)]
-    theirs, printed = await asyncio.to_thread(_timed, words)
-    lines = len(printed.splitlines())
-    print(f"search: {len(hits)} hits in {ours:.2f} s; rg {lines} in {theirs:.2f} s")
+    if _is_installed("rg"):
+        theirs, printed = await asyncio.to_thread(_timed, words)
+        print(f"search, rg: {len(printed.splitlines())} hits in {theirs:.2f} s")
+
+
+def _is_installed(program: str) -> bool:
+    if shutil.which(program):
+        return True
+    print(f"{program} is not installed: nothing to compare with")
+    return False
 
 
 def _timed(words: list[str]) -> tuple[float, bytes]:
@@ -116,7 +124,8 @@ async def _delta(client: ExecServerClient, folder: Path, mib: int) -> None:
     copy = folder / "rsync"
     shutil.copyfile(old, copy)
     words = ["rsync", "--no-whole-file", str(new), str(copy)]
-    print(f"delta, rsync: {(await asyncio.to_thread(_timed, words))[0]:.1f} s")
+    if _is_installed("rsync"):
+        print(f"delta, rsync: {(await asyncio.to_thread(_timed, words))[0]:.1f} s")
 
 
 if __name__ == "__main__":
