@@ -159,6 +159,22 @@ class Parser(argparse.ArgumentParser):
         reading.take_environment(environ)
         return reading.arguments
 
+    def parse_around(self, words: Sequence[str], environ: Mapping[str, str]) -> Arguments:
+        """The same, where options may also stand after the first other word, up to a ``--``.
+
+        The words after the ``--`` are never options. Without one, nothing else may follow.
+        """
+        arguments = self.parse_options(words, environ)
+        first, later = arguments.rest[:1], arguments.rest[1:]
+        if arguments.is_ended or not later or later[0] == "--" or not _is_option(later[0]):
+            return arguments
+        end = later.index("--") if "--" in later else len(later)
+        before = words[: len(words) - len(arguments.rest)]
+        moved = self.parse_options([*before, *later[:end], *first, *later[end:]], environ)
+        # Otherwise one of these words is no option, and the caller refuses the order.
+        is_whole = moved.rest == [*first, *later[end:]] and not moved.is_ended
+        return moved if is_whole else arguments
+
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
         """Read options and positional words in any order; after ``--`` there are only words."""
         self._words = words

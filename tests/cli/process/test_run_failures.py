@@ -166,6 +166,15 @@ async def test_output_before_a_lost_connection_is_in_the_json():
 
 
 @requirement("cli/run:usage")
+def test_options_may_stand_between_the_server_and_the_command():
+    words = ["--tty", "ws://h:1", "--env", "A=b", "--cwd=/x", "--", "--verbose", "--", "x"]
+    options = parse_run(words, {})
+    assert options == parse_run(["--tty", "--env", "A=b", "--cwd=/x", "ws://h:1", *words[5:]], {})
+    assert (options.server, options.argv) == ("ws://h:1", ["--verbose", "--", "x"])
+    assert parse_run(["ws://h:1", "ls", "--tty", "--", "x"], {}).argv == ["ls", "--tty", "--", "x"]
+
+
+@requirement("cli/run:usage")
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -175,6 +184,8 @@ async def test_output_before_a_lost_connection_is_in_the_json():
         (["h:1", "--", "x"], "invalid value 'h:1' for '<SERVER>'"),
         (["--nope", "ws://h:1", "x"], "unexpected argument '--nope'"),
         (["ws://h:1", "--tty", "x"], "options come before the server"),
+        (["ws://h:1", "--tty", "ws://h:2", "--", "x"], "options come before the server"),
+        (["ws://h:1", "--nope", "--", "x"], "unexpected argument '--nope'"),
         (["--env", "A", "ws://h:1", "x"], "expected NAME=VALUE"),
         (["--env", "=b", "ws://h:1", "x"], "expected NAME=VALUE"),
         (["--timeout", "soon", "ws://h:1", "x"], "--timeout"),

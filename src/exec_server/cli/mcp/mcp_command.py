@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def mcp_command(words: list[str]) -> int:
     """Serve the tools that *words* describe until the client leaves."""
     parser = mcp_parser()
-    arguments = parser.parse_options(words, os.environ)
+    arguments = parser.parse_around(words, os.environ)
     values = arguments.values
     parser.require(arguments, {"http_token_file": ("http",)})
     wanted = confinement(parser, arguments)

@@ -152,7 +152,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
     """
     environ = os.environ if environ is None else environ
     parser = _parser()
-    arguments = parser.parse_options(words, environ)
+    arguments = parser.parse_around(words, environ)
     values = arguments.values
     parser.require(arguments, {"integration": ("tty",)})
     if values.tty and values.output == "json":
@@ -338,5 +338,8 @@ def split_server(parser: Parser, arguments: Arguments) -> tuple[str, list[str]]:
     if argv[:1] == ["--"]:
         del argv[0]
     elif argv and argv[0].startswith("-"):
-        parser.error(f"unexpected argument '{argv[0]}' found; options come before the server")
+        parser.error(
+            f"unexpected argument '{argv[0]}' found; options come before the server, or between it "
+            "and a `--` before the command"
+        )
     return server, argv

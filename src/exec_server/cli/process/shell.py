@@ -117,7 +117,7 @@ def shell_parser() -> Parser:
 def shell_command(words: list[str]) -> int:
     """Open the shell that *words* describe and return its exit status."""
     parser = shell_parser()
-    arguments = parser.parse_options(words, os.environ)
+    arguments = parser.parse_around(words, os.environ)
     try:
         server, argv = split_server(parser, arguments)
     except ConfigurationError as exc:
