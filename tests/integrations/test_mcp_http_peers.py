@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from exec_server.integrations.mcp.bounded_http import UnaskedConnections, bounded_protocol
+from exec_server.integrations.mcp.bounded_http import Judge, UnaskedConnections, bounded_protocol
 from tests.requirements import requirement
 from tests.support.children import child
 from tests.support.cli import running
@@ -70,7 +70,9 @@ async def test_without_a_token_a_command_in_a_sandbox_is_refused(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def serving(waiting: UnaskedConnections) -> AsyncIterator[tuple[str, int]]:
+async def serving(
+    waiting: UnaskedConnections, judge: Judge | None = None
+) -> AsyncIterator[tuple[str, int]]:
     """A small application behind the protocol; its address."""
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
@@ -79,7 +81,7 @@ async def serving(waiting: UnaskedConnections) -> AsyncIterator[tuple[str, int]]
 
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        answer, http=bounded_protocol(None, waiting), lifespan="off", log_level="critical"
+        answer, http=bounded_protocol(judge, waiting), lifespan="off", log_level="critical"
     )
     server = uvicorn.Server(config)
     config.load()
@@ -117,3 +119,29 @@ async def test_silent_connections_give_way():
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(PATIENCE):
             assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+
+
+@requirement("integrations/mcp:http-users")
+@pytest.mark.parametrize("end", ["no answer", "an error", "a refusal", "an answer"])
+async def test_a_client_that_is_judged_later_is_let_in_by_a_good_answer_alone(end):
+    verdict: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+    async with serving(UnaskedConnections(), lambda _: verdict) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await writer.drain()
+        match end:
+            case "no answer":
+                verdict.cancel()
+            case "an error":
+                verdict.set_exception(OSError("/proc cannot be read"))
+            case "a refusal":
+                verdict.set_result("go away")
+            case _:
+                verdict.set_result(None)
+        async with asyncio.timeout(PATIENCE):
+            status = (await reader.readline()).split()[1]
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert status == (b"204" if end == "an answer" else b"403")
+            if status == b"403":
+                assert b" 204" not in await reader.read()
+        writer.close()

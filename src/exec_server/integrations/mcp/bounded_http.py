@@ -73,10 +73,11 @@ class BoundedProtocol(H11Protocol):
             self._refuse(verdict)
 
     def _judged(self, verdict: asyncio.Future[str | None]) -> None:
+        is_unknown = verdict.cancelled() or verdict.exception() is not None
+        text = "the client could not be judged" if is_unknown else verdict.result()
         early, self._early = self._early, None
         if self.transport.is_closing():
             return
-        text = "the client could not be judged" if verdict.cancelled() else verdict.result()
         if text is not None:
             self._refuse(text)
         elif early:
