@@ -157,7 +157,9 @@ def test_fewer_lines_than_an_index_says_are_no_endless_list(tmp_path):
 
 
 @requirement("recording:index")
-@pytest.mark.parametrize("line", [b"\x1b]52;c;eA==\x07 first", b"\xff first", "\x9b31m first".encode()])
+@pytest.mark.parametrize(
+    "line", [b"\x1b]52;c;eA==\x07 first", b"\xff first", "\x9b31m first".encode()]
+)
 @pytest.mark.parametrize("is_ascii", [True, False])
 def test_the_text_of_a_planted_index_controls_no_terminal(line, is_ascii, tmp_path):
     path = write_cast(tmp_path / "a.cast", [b"first\r\n".rjust(len(line) + 2)])

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ async def test_streams_end_with_the_rights_that_opened_them(no_leaks, who):
         listener.settimeout(PATIENCE)
         async with serving(FREE) as (running, tenants, _):
             async with connected(running.url) as first:
-                session = [each for each in running.core.sessions][0].id
+                session = next(iter(running.core.sessions)).id
                 params = {"streamId": "s", "host": "127.0.0.1", "port": listener.getsockname()[1]}
                 await first.call("stream/open", params)
                 listening = await first.call("stream/listen", {"listenerId": "l", "port": 0})
@@ -68,7 +69,7 @@ async def test_streams_go_on_if_the_rights_stay(no_leaks):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         async with serving(FREE) as (running, tenants, _):
             async with connected(running.url) as first:
-                session = [each for each in running.core.sessions][0].id
+                session = next(iter(running.core.sessions)).id
                 params = {"streamId": "s", "host": "127.0.0.1", "port": listener.getsockname()[1]}
                 await first.call("stream/open", params)
             async with again(running.url, tenants, Principal(name="ci"), session) as second:
@@ -85,14 +86,14 @@ async def test_one_who_is_no_admin_any_more_drives_no_process_of_another(no_leak
         await owner.start("p", CAT, tty=True)
         tenants.who = Principal(name="bob")
         async with connected(running.url, sharing=True) as admin:
-            session = [each for each in running.core.sessions if each.owner == "bob"][0].id
+            session = next(each for each in running.core.sessions if each.owner == "bob").id
             watch = {"processId": "p", "watchId": "w", "pictures": False, "kind": "person"}
             await admin.call("process/watch", watch)
             await admin.call("process/control", {"processId": "w", "action": "take"})
         bob = Principal(name="bob", may=EXEC)
         async with again(running.url, tenants, bob, session) as second:
             chunk = base64.b64encode(b"rm -rf ~\n").decode()
-            attempts = {
+            attempts: dict[str, dict[str, Any]] = {
                 "process/write": {"writeId": "1", "chunk": chunk},
                 "process/read": {"afterSeq": 0},
                 "process/control": {"action": "state"},

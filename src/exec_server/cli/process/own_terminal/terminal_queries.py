@@ -31,8 +31,8 @@ _QUERY = (
     rb"|P[$+]q[^\x1b]*\x1b\\"  # settings and capabilities
     rb"|_G[^\x1b;]*a=q[^\x1b]*\x1b\\)"  # graphics of kitty
 )
-# What a query breaks off goes with it: the rest of the output could complete it. If no query follows,
-# it is shown.
+# What a query breaks off goes with it: the rest of the output could complete it. Without a query it
+# is shown.
 _BROKEN_AND_QUERY = rb"(?P<broken>" + BROKEN_OFF + rb")(?P<query>" + _QUERY + rb")?|" + _QUERY
 # A sequence that may have begun at the end of the data. A longer one is shown as it is.
 _LONGEST = 4096
