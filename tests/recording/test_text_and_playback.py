@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import shutil
@@ -130,6 +131,9 @@ def _plant(path: Path, **changes: Any) -> None:
         {"lines": -1},
         {"text_bytes": 1 << 50},
         {"text_bytes": -1},
+        {"duration": math.nan},
+        {"duration": math.inf},
+        {"duration": -1.0},
     ],
     ids=str,
 )
@@ -150,6 +154,25 @@ def test_fewer_lines_than_an_index_says_are_no_endless_list(tmp_path):
     _plant(path, lines=1000, keyframes=[])
     with open_index(path) as index:
         assert [seen.text for seen in index.lines()] == ["é first"]
+
+
+@requirement("recording:index")
+@pytest.mark.parametrize(
+    "line", [b"\x1b]52;c;eA==\x07 first", b"\xff first", "\x9b31m first".encode()]
+)
+@pytest.mark.parametrize("is_ascii", [True, False])
+def test_the_text_of_a_planted_index_controls_no_terminal(line, is_ascii, tmp_path):
+    path = write_cast(tmp_path / "a.cast", [b"first\r\n".rjust(len(line) + 2)])
+    with open_index(path) as index:
+        size = index.parts.text_bytes
+    beside = path.with_name("a.cast.index")
+    text = line.rjust(size - 1)[: size - 1] + b"\n"
+    beside.write_bytes(text + beside.read_bytes()[size:])
+    _plant(path, is_ascii=is_ascii, keyframes=[])
+    with open_index(path) as index:
+        seen = [each.text for each in index.find(re.compile("first"))]
+        assert seen == [each.text for each in index.lines()] and len(seen) == 1
+        assert seen[0].isprintable()
 
 
 # Jumps.

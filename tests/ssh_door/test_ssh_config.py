@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +155,28 @@ def test_words_of_the_command_are_quoted_for_the_shell_and_for_ssh(tmp_path):
     text = make_config([], urls, command=["/opt/my dir/exec-server"], known_hosts=tmp_path)
     assert "ProxyCommand '/opt/my dir/exec-server' '%n'" in text
     assert "%%41&r=" in text
+    # Every word is taken as it is: ssh would replace a %h in a path by the host.
+    text = make_config([], urls, command=["p", "--token-file", "/a%h/t"], known_hosts=tmp_path)
+    assert text.count("ProxyCommand p --token-file /a%%h/t ") == 2
+
+
+@pytest.mark.parametrize("break_", ["\n", "\r", "\x0b", "\0"])
+@requirement("ssh:literal")
+def test_no_word_begins_a_line_of_its_own(tmp_path, break_):
+    text = f"ws://h/{break_}    PermitLocalCommand yes"
+    usual: dict[str, Any] = {"command": ["p"], "known_hosts": tmp_path}
+    for wrong in ({"command": ["p", text]}, {"known_hosts": tmp_path / text}):
+        with pytest.raises(ConfigurationError, match="cannot be written"):
+            make_config([], {}, **(usual | wrong))
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        make_config([], {"x": text}, **usual)
+
+
+@pytest.mark.parametrize("name", ['a"b', "${HOME}"])
+@requirement("ssh:literal")
+def test_a_path_that_ssh_would_read_in_another_way_is_refused(tmp_path, name):
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        make_config([], {}, command=["p"], known_hosts=tmp_path / name)
 
 
 @requirement("ssh:terminal")

@@ -8,6 +8,7 @@ made when it is needed, and made anew if the recording has changed.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import re
@@ -40,6 +41,8 @@ _BYTES_A_LINE = 6
 _WRITTEN_LINES = 4096
 _MOST_TIME = (1 << 32) - 1
 _MOST_ROW = (1 << 16) - 1
+# No screen has these; an index that another program has made could.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Keyframe(msgspec.Struct, frozen=True, array_like=True):
@@ -76,6 +79,8 @@ class _Parts(msgspec.Struct, frozen=True):
         end = self.text_bytes + _BYTES_A_LINE * self.lines
         if not (0 <= self.text_bytes <= end <= size) or self.lines < 0:
             raise ValueError("the text of the index does not fit")
+        if not 0 <= self.duration < math.inf:
+            raise ValueError("the duration of the index is none")
         for frame in self.keyframes:
             is_inside = end <= frame.start <= frame.start + frame.size <= size
             if not is_inside or not 0 <= frame.offset <= self.cast_size:
@@ -129,7 +134,7 @@ class TextIndex:
             end = self._map.find(b"\n", start, self.parts.text_bytes)
             if end < 0:
                 return
-            yield self._seen(number, self._map[start:end].decode())
+            yield self._seen(number, _text(self._map[start:end]))
             start = end + 1
 
     def find(self, pattern: re.Pattern[str]) -> Iterator[SeenText]:
@@ -145,9 +150,11 @@ class TextIndex:
         while position < size and (at := scan(position)) is not None:
             start = self._map.rfind(b"\n", 0, at) + 1
             end = self._map.find(b"\n", at, size)
+            if end < 0:
+                return
             number += self._newlines(done, start)
             done = start
-            text = self._map[start:end].decode()
+            text = _text(self._map[start:end])
             if pattern.search(text):
                 yield self._seen(number, text)
             position = end + 1
@@ -161,6 +168,11 @@ class TextIndex:
         time = int.from_bytes(self._map[times + 4 * number : times + 4 * number + 4], "little")
         row = int.from_bytes(self._map[rows + 2 * number : rows + 2 * number + 2], "little")
         return SeenText(time / 1000, row, text)
+
+
+def _text(line: bytes) -> str:
+    """A line as it may be printed."""
+    return _CONTROL.sub("?", line.decode("utf-8", "replace"))
 
 
 def _finder(pattern: re.Pattern[str], text: mmap.mmap, size: int) -> Callable[[int], int | None]:

@@ -260,6 +260,7 @@ class ExecServer(LateServices):
                 self.jobs.save(session)
         else:
             session = self._new_session(context)
+        session.use_rights(context.who)
         context.session = session
         logger.info(
             "session %s attached to %s", short_digest(session.id), context.connection.peer_name

@@ -14,6 +14,7 @@ from exec_server.state.attachment import SessionId
 from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
+    from exec_server.access.principal import Principal
     from exec_server.files.agents.watches import Watches
     from exec_server.files.file_service import FileService
     from exec_server.process.durable.durable_jobs import SessionJobs
@@ -35,6 +36,8 @@ class Session:
         self.gate = OutputGate()
         # The principal of the client that has made it.
         self.owner = ""
+        # The rights of the connection that has, or had, the session.
+        self._rights: Principal | None = None
         # The retention that the client asked for; None is the server's default.
         self.retained_seconds: float | None = None
         # Its durable jobs; None if this server keeps no state.
@@ -60,6 +63,20 @@ class Session:
     @property
     def is_attached(self) -> bool:
         return self._connection is not None
+
+    def use_rights(self, who: Principal) -> None:
+        """The next connection has the rights of *who*.
+
+        If these are others than before, what was judged once, when it was opened, ends: streams go
+        around floors that are new, and a watch may be on a process of another principal.
+        """
+        if self._rights is not None and self._rights != who:
+            for watch in tuple(self.watches.values()):
+                watch.end()
+            if self.streams is not None:
+                self.streams.close()
+                self.streams = None
+        self._rights = who
 
     def attach(self, connection: Connection, peer: Peer) -> None:
         self._connection = connection

@@ -18,6 +18,8 @@ PROCESS_MARK = "%"
 # What OpenSSH takes in a pattern as it is. Blanks, quotes and patterns need not be names.
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
 _BEGIN = "# Made by `exec-server ssh-config`; `exec-server ssh-config --install` writes it anew.\n"
 
 # The host as it was typed becomes a quoted word of a shell's command. OpenSSH refuses such hosts
@@ -62,23 +64,35 @@ def check_host(name: str) -> str:
 def make_config(
     names: Sequence[str], urls: dict[str, str], *, command: Sequence[str], known_hosts: Path
 ) -> str:
-    """The whole text: one stanza for all *names*, and one for each host that stands for a URL."""
+    """The whole text: one stanza for all *names*, and one for each host that stands for a URL.
+
+    Raises ConfigurationError if a word or a path cannot be written there.
+    """
     each = [pattern for name in names for pattern in (name, f"{name}{PROCESS_MARK}*")]
     hosts = [*each, f"*{SUFFIX}", f"*{SUFFIX}{PROCESS_MARK}*"]
-    parts = [_BEGIN, _stanza(hosts, [*command, "%n"], known_hosts)]
+    parts = [_BEGIN, _stanza(hosts, command, known_hosts)]
     for name, url in urls.items():
-        words = [*command, "--url", url.replace("%", "%%"), "%n"]
+        words = [*command, "--url", url]
         parts.append(_stanza([name, f"{name}{PROCESS_MARK}*"], words, known_hosts))
     return "\n".join(parts)
 
 
 def _stanza(hosts: Sequence[str], words: Sequence[str], known_hosts: Path) -> str:
-    # The last word is %n, which ssh replaces by the host as it was typed.
-    *fixed, typed = words
+    # Behind the words is %n, which ssh replaces by the host as it was typed.
     return _STANZA.format(
         unquotable=_UNQUOTABLE,
         hosts=" ".join(hosts),
-        command=f"{shlex.join(fixed)} '{typed}'",
+        command=f"{_literal(shlex.join(words))} '%n'",
         alias=ALIAS,
-        known_hosts=str(known_hosts).replace("%", "%%"),
+        known_hosts=_literal(str(known_hosts), unusable=('"', "${")),
     )
+
+
+def _literal(text: str, *, unusable: Sequence[str] = ()) -> str:
+    """*text* as ssh has to find it in its file. Raises ConfigurationError.
+
+    A line break would begin another line, which could hold any command.
+    """
+    if _CONTROL.search(text) or any(each in text for each in unusable):
+        raise ConfigurationError(f"{text!r:.256} cannot be written to a file of OpenSSH")
+    return text.replace("%", "%%")

@@ -10,6 +10,7 @@ certificate.py        the certificate of a listener, read again when its files c
 tls_accepting.py      TLS handshakes with accepted connections, bounded in time and in number
 tls_handshake.py      sends the reason to a peer whose TLS handshake is refused
 socket_owner.py       the user behind a local connection
+loopback_users.py     which users may use a port that is open on the loopback
 http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
 refusal_log.py        which refusals of strangers are logged
 failure_delays.py     slows down addresses that send wrong tokens

@@ -97,6 +97,25 @@ def test_everything_else_is_shown(data):
 
 
 @requirement("cli/queries:old")
+@pytest.mark.parametrize(
+    ("data", "left"),
+    [
+        (b"\x1b\x1b[6n[6n", b"[6n"),
+        (b"\x1b[\x1b[6n6n", b"6n"),
+        (b"\x1b]1\x1b[6n1;?\x07", b"1;?\x07"),
+        (b"\x1b\x1b[\x1b]0;\x1b[\x1b[6n6n", b"6n"),
+        (b"\x1b[6\nn", b"\n"),
+        (b"\x1b\r\n[\r6n", b"\r\n\r"),
+        (b"\x1b[3\n1m", b"\n\x1b[31m"),
+    ],
+)
+def test_no_query_is_hidden_or_made_of_parts(data, left):
+    assert shown(data) == left
+    for cut in range(len(data)):
+        assert shown(data[:cut], data[cut:]) == left
+
+
+@requirement("cli/queries:old")
 @given(st.lists(st.sampled_from(QUERIES + OTHERS[:-3])), st.data())
 def test_any_split_gives_the_same(parts, data):
     whole = b"".join(parts)

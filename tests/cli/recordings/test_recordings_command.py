@@ -155,3 +155,18 @@ async def test_the_terminal_is_restored(way, tmp_path, terminal: MakeTerminal):
     assert b"\x1b[6n" not in screen.all
     for sequence in (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l"):
         assert sequence in screen.all
+
+
+@requirement("cli/replay:harmless")
+async def test_a_recording_reaches_nothing_but_the_screen(tmp_path, terminal: MakeTerminal):
+    chunks = [
+        b"\x1b]52;c;",
+        b"eA==",
+        b"\x07begin\x1b[8;9;9t\x1bP1;1|17/6c73\x1b\\",
+        b" the end\r\n",
+    ]
+    screen = terminal("replay", str(write_cast(tmp_path / "a.cast", chunks, step=0.01)))
+    assert await screen.status() == 0
+    assert b"begin the end" in screen.all
+    for sequence in (b"\x1b]52", b"eA==", b"\x1b[8;9;9t", b"6c73"):
+        assert sequence not in screen.all

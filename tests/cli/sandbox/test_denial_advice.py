@@ -62,6 +62,29 @@ def test_what_no_option_allows_is_told_apart():
     )
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/srv/a:/etc/f",
+        "/srv/a:/f",
+        "/srv/:/root/.ssh/f",
+        "/srv/a:/etc/.git/config",
+        "/f",
+        "//f",
+        "/*",
+        "/.git/config",
+    ],
+)
+@requirement("denials/prompt:hostile-names")
+def test_a_name_that_the_command_has_chosen_widens_no_sandbox(target):
+    for given in (READ_ONLY, OWN, APP):
+        found = advice([denial(target)], given, own="/srv/own")
+        assert found.sandbox == given
+        assert found.impossible == (f"write {target} (outside the writable directories)",)
+        both = advice([denial(target), denial("/srv/x/new")], READ_ONLY)
+        assert both.sandbox.folders == ("/srv/x",)
+
+
 @requirement("denials/prompt:options")
 def test_many_denials_are_told_shortly():
     many = [denial(f"/srv/x/{number}\x1b[31m", count=2) for number in range(12)]

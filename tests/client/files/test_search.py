@@ -56,7 +56,7 @@ def tree(tmp_path: Path) -> Path:
 def engine(request, monkeypatch):
     if request.param == "walker":
         monkeypatch.setattr(searches, "_ripgrep", lambda: [])
-    elif shutil.which("rg") is None:
+    elif not searches._ripgrep():
         pytest.skip("ripgrep is not installed")
     return request.param
 
@@ -72,6 +72,21 @@ def with_ripgrep(root: Path, *words: str) -> set[tuple[str, int, str]]:
             text = data["lines"]["text"].rstrip("\r\n")
             found.add((data["path"]["text"], data["line_number"], text))
     return found
+
+
+@requirement("fs/search:own-program")
+async def test_a_program_of_the_workspace_is_not_taken_for_ripgrep(
+    client, tree, monkeypatch, tmp_path
+):
+    """A sandboxed command can put a program into a directory of the server's PATH."""
+    planted, proof = tmp_path / "bin/rg", tmp_path / "proof"
+    planted.parent.mkdir()
+    planted.write_text(f"#!/bin/sh\ntouch {proof}\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{planted.parent}:/usr/bin:/bin")
+    async with client.fs.search(str(tree), "Error") as search:
+        assert [hit async for hit in search]
+    assert not proof.exists()
 
 
 CASES: list[tuple[list[str], dict[str, Any]]] = [

@@ -139,6 +139,11 @@ def _parser() -> Parser:
         action=Flag,
         help="programs of --open see the name `localhost`; some, such as Jupyter, refuse others",
     )
+    add(
+        "--allow-other-users",
+        action=Flag,
+        help="let other users of this machine use what is open on its loopback, too",
+    )
     add("--ports", action=Flag, help="list the ports that your processes there listen on")
     add_output(parser)
     add_verbose(parser)
@@ -181,6 +186,7 @@ async def _forward(
         on_ready=ready.set_result,
         preview_port=values.preview_port,
         as_localhost=values.as_localhost,
+        allow_other_users=values.allow_other_users,
     )
     running = asyncio.get_running_loop().create_task(runner.run())
     with ended_by_signals(running):

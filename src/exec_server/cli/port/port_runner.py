@@ -45,6 +45,7 @@ class PortRunner:
         on_ready: Callable[[list[dict[str, str]]], Any],
         preview_port: int = 0,
         as_localhost: bool = False,
+        allow_other_users: bool = False,
     ) -> None:
         self._open_client = open_client
         self._specs = specs
@@ -53,6 +54,7 @@ class PortRunner:
         self._on_ready = on_ready
         self._preview_port = preview_port
         self._as_localhost = as_localhost
+        self._allow_other_users = allow_other_users
         self._local: list[PortForward] = []
         self._front: PreviewFront | None = None
         self._is_ready = False
@@ -106,10 +108,17 @@ class PortRunner:
             if spec.kind == "local":
                 assert spec.to is not None
                 forward = await client.forward(
-                    place_of(spec.listen), place_of(spec.to), on_error=self._complain
+                    place_of(spec.listen),
+                    place_of(spec.to),
+                    on_error=self._complain,
+                    allow_other_users=self._allow_other_users,
                 )
             elif spec.kind == "socks":
-                forward = await client.forward_socks(place_of(spec.listen), on_error=self._complain)
+                forward = await client.forward_socks(
+                    place_of(spec.listen),
+                    on_error=self._complain,
+                    allow_other_users=self._allow_other_users,
+                )
             else:
                 continue
             self._local.append(forward)
@@ -129,6 +138,7 @@ class PortRunner:
                 ports,
                 self._complain,
                 as_localhost=self._as_localhost,
+                allow_other_users=self._allow_other_users,
             )
         )
         self._local.append(front)

@@ -13,6 +13,7 @@ import msgspec
 from exec_server.cli.process.own_terminal.terminal_io import raw_terminal
 from exec_server.cli.process.own_terminal.terminal_modes import TerminalModes
 from exec_server.cli.process.own_terminal.terminal_queries import TerminalQueries
+from exec_server.cli.recordings.harmless_output import HarmlessOutput
 from exec_server.cli.recordings.player_keys import HELP, PlayerKeys
 from exec_server.cli.recordings.recording_choice import shown_moment
 from exec_server.recording.cast_format import MARK, OUTPUT
@@ -48,6 +49,7 @@ class Player:
         self._is_paused = options.is_paused
         self._modes = TerminalModes()
         self._queries = TerminalQueries()
+        self._harmless = HarmlessOutput()
         self._has_line = False
         self._found: list[SeenText] = []
         self._pattern: re.Pattern[str] | None = None
@@ -134,6 +136,7 @@ class Player:
             self._timeline(event.data)
 
     def _show(self, data: bytes) -> None:
+        data = self._harmless.feed(data)
         self._modes.feed(data)
         self._write(self._queries.remove(data))
 
@@ -277,4 +280,5 @@ class Player:
         self._write(self._modes.leave() + _CLEAR)
         self._modes = TerminalModes()
         self._queries = TerminalQueries()
+        self._harmless = HarmlessOutput()
         self._show(self._playback.engine.dump())

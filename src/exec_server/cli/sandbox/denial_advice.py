@@ -55,7 +55,7 @@ def advice(denials: Iterable[Denial], given: Confinement, *, own: str | None = N
     for denial in denials:
         if denial.kind == "socket":
             network = True
-        elif denial.kind != "write" or denial.rule == OWN_PLACE:
+        elif denial.kind != "write" or denial.rule == OWN_PLACE or not _can_name(denial.target):
             impossible.append(described(denial))
         elif denial.rule == PROTECTED_NAME:
             # The directory that holds the name is writable already.
@@ -115,6 +115,16 @@ def _writable_folder(target: str) -> str:
             # It is protected in the directory that holds it.
             return "/".join(parts[:index]) or "/"
     return posixpath.dirname(target)
+
+
+def _can_name(target: str) -> bool:
+    """True if an option can make the directory of *target* writable, and nothing else.
+
+    The command chooses its names: behind a colon the option would name another directory, and a
+    file right below the root would open the whole machine.
+    """
+    folder = _writable_folder(target)
+    return folder.strip("/") != "" and ":" not in folder
 
 
 def _names_protected(target: str) -> bool:

@@ -17,6 +17,7 @@ from exec_server.client.streams.stream_server import RemoteServer
 from exec_server.errors import ExecServerError
 from exec_server.streams.byte_stream import ByteStream
 from exec_server.streams.socket_bridge import SocketBridge
+from exec_server.transport.loopback_users import is_on_loopback, user_refusal
 
 OnError = Callable[[str], None]
 
@@ -27,9 +28,17 @@ class PortForward:
     """A listener on this machine; leaving its block closes it, with the connections that it has."""
 
     def __init__(
-        self, owner: ClientStreams, sock: socket.socket, to: StreamPlace, on_error: OnError | None
+        self,
+        owner: ClientStreams,
+        sock: socket.socket,
+        to: StreamPlace,
+        on_error: OnError | None,
+        *,
+        allow_other_users: bool = False,
     ) -> None:
         self._owner = owner
+        # An address beyond the loopback is for other machines, too.
+        self._is_private = not allow_other_users and is_on_loopback(sock)
         self._sock = sock
         self._to = to
         self._on_error = on_error
@@ -67,6 +76,11 @@ class PortForward:
             task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, sock: socket.socket) -> None:
+        refusal = user_refusal(sock) if self._is_private else None
+        if refusal is not None:
+            self._report(refusal)
+            reset(sock)
+            return
         try:
             stream = await self._connect(sock)
         except (ExecServerError, OSError) as exc:
@@ -129,9 +143,15 @@ class SocksForward(PortForward):
 
     @classmethod
     async def open(
-        cls, owner: ClientStreams, listen: StreamPlace, on_error: OnError | None
+        cls,
+        owner: ClientStreams,
+        listen: StreamPlace,
+        on_error: OnError | None,
+        *,
+        allow_other_users: bool = False,
     ) -> SocksForward:
-        return cls(owner, await listening_socket(listen), StreamPlace(), on_error)
+        sock = await listening_socket(listen)
+        return cls(owner, sock, StreamPlace(), on_error, allow_other_users=allow_other_users)
 
     async def _connect(self, sock: socket.socket) -> ByteStream | None:
         try:
@@ -152,10 +172,16 @@ class SocksForward(PortForward):
 
 
 async def open_forward(
-    owner: ClientStreams, listen: StreamPlace, to: StreamPlace, on_error: OnError | None
+    owner: ClientStreams,
+    listen: StreamPlace,
+    to: StreamPlace,
+    on_error: OnError | None,
+    *,
+    allow_other_users: bool = False,
 ) -> PortForward:
     """Listen on *listen* here for connections to *to* there."""
-    return PortForward(owner, await listening_socket(listen), to, on_error)
+    sock = await listening_socket(listen)
+    return PortForward(owner, sock, to, on_error, allow_other_users=allow_other_users)
 
 
 async def open_reverse(

@@ -49,8 +49,9 @@ class PreviewFront(PortForward):
         on_error: Callable[[str], None] | None,
         *,
         as_localhost: bool = False,
+        allow_other_users: bool = False,
     ) -> None:
-        super().__init__(owner, sock, StreamPlace(), on_error)
+        super().__init__(owner, sock, StreamPlace(), on_error, allow_other_users=allow_other_users)
         self._as_localhost = as_localhost
         self._label = label
         self._ports = ports

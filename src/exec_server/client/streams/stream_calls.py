@@ -108,18 +108,28 @@ class StreamCalls:
         return RemoteServer(await self._session.streams.listen(place, accepted))
 
     async def forward(
-        self, listen: AnyPlace, to: AnyPlace, *, on_error: Callable[[str], None] | None = None
+        self,
+        listen: AnyPlace,
+        to: AnyPlace,
+        *,
+        on_error: Callable[[str], None] | None = None,
+        allow_other_users: bool = False,
     ) -> PortForward:
         """Listen on this machine, and connect each connection with *to* on the server's machine.
 
         Both may be a port of the loopback, a host with a port, or the path of a Unix socket.
         *on_error* is called with the reason if a connection cannot be made there. Close the result,
-        or use it as a block.
+        or use it as a block. On the loopback, connections of other users of this machine are
+        refused, unless *allow_other_users* is true.
         """
         from exec_server.client.streams.forwards import open_forward
 
         return await open_forward(
-            self._session.streams, StreamPlace.of(listen), StreamPlace.of(to), on_error
+            self._session.streams,
+            StreamPlace.of(listen),
+            StreamPlace.of(to),
+            on_error,
+            allow_other_users=allow_other_users,
         )
 
     async def forward_back(
@@ -133,15 +143,24 @@ class StreamCalls:
         )
 
     async def forward_socks(
-        self, listen: AnyPlace, *, on_error: Callable[[str], None] | None = None
+        self,
+        listen: AnyPlace,
+        *,
+        on_error: Callable[[str], None] | None = None,
+        allow_other_users: bool = False,
     ) -> PortForward:
         """Listen on this machine as a SOCKS5 proxy, whose connections begin at the server.
 
-        Names are resolved on the server's machine.
+        Names are resolved on the server's machine. For *allow_other_users* see `forward`.
         """
         from exec_server.client.streams.forwards import SocksForward
 
-        return await SocksForward.open(self._session.streams, StreamPlace.of(listen), on_error)
+        return await SocksForward.open(
+            self._session.streams,
+            StreamPlace.of(listen),
+            on_error,
+            allow_other_users=allow_other_users,
+        )
 
     def forward_with(self, make: Callable[[ClientStreams], F]) -> F:
         """A forward of the caller's own kind; *make* gets what opens streams of this client."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from exec_server.protocol.file_search import (
     SearchParams,
 )
 from exec_server.protocol.method import NOTHING, Nothing
+from exec_server.sandbox.bubblewrap import find
 
 if TYPE_CHECKING:
     from exec_server.files.file_service import FileService, FileTerms
@@ -182,6 +182,10 @@ def _request(params: SearchParams, limits: Limits) -> bytes:
 
 
 def _ripgrep() -> list[str]:
-    """Where ripgrep is; in a sandbox it may be invisible."""
-    found = shutil.which("rg")
+    """Where the system's ripgrep is; in a sandbox it may be invisible.
+
+    The PATH may have directories that sandboxed commands can write, and a search without a sandbox
+    runs the program outside of all of them.
+    """
+    found = find("rg")
     return [os.path.realpath(found)] if found else []

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import os
 import socket
 from collections.abc import Callable
 
 from exec_server.server.streams.dialling import failed, read_host, resolve
 from exec_server.server.streams.stream_rules import StreamRules, joined
+from exec_server.transport.loopback_users import is_on_loopback, user_refusal
+
+logger = logging.getLogger(__name__)
 
 _BACKLOG = 128
 # After a lack of descriptors it tries again so much later.
@@ -21,9 +25,17 @@ class StreamListener:
     """Accepts connections on *sock*, which it owns, while `on_accepted` wants more."""
 
     def __init__(
-        self, listener_id: str, sock: socket.socket, *, window: int, path: str | None
+        self,
+        listener_id: str,
+        sock: socket.socket,
+        *,
+        window: int,
+        path: str | None,
+        is_for_all: bool = False,
     ) -> None:
+        """Unless it *is_for_all*, a port of the loopback refuses other users of this machine."""
         sock.setblocking(False)
+        self._is_private = not is_for_all and is_on_loopback(sock)
         self.id = listener_id
         self.window = window
         # After how many bytes its client acknowledges, if the client has said it.
@@ -77,21 +89,26 @@ class StreamListener:
             self.pause()
             self._loop.call_later(_PAUSE_SECONDS, self.resume)
             return
-        if self.on_accepted is None:
+        refusal = user_refusal(sock) if self._is_private else None
+        if refusal is not None:
+            logger.info("%s: %s", self.shown, refusal)
+        if self.on_accepted is None or refusal is not None:
             sock.close()
         else:
             self.on_accepted(self, sock)
 
 
-async def bind_tcp(text: str, port: int, *, rules: StreamRules, seconds: float) -> socket.socket:
+async def bind_tcp(
+    text: str, port: int, *, rules: StreamRules, seconds: float
+) -> tuple[socket.socket, bool]:
     """A socket that listens on *text*, a name or an address of this machine, if the rules allow it.
 
-    An empty name stands for the loopback.
+    An empty name stands for the loopback. The second value is true if it is for all users.
     """
     addresses = await resolve(read_host(text or "localhost"), port, seconds=seconds)
     # The first one of a name such as `localhost` is enough, and IPv4 is what programs expect.
     address = min(addresses, key=lambda each: each.version)
-    rules.check_listening(address, port)
+    is_for_all = rules.check_listening(address, port)
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -103,7 +120,7 @@ async def bind_tcp(text: str, port: int, *, rules: StreamRules, seconds: float) 
     except OSError as exc:
         sock.close()
         raise failed(f"cannot listen on {joined(str(address), port)}", exc) from exc
-    return sock
+    return sock, is_for_all
 
 
 def bind_unix(path: str) -> socket.socket:

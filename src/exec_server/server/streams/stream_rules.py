@@ -87,14 +87,18 @@ class StreamRules:
         if not any(fnmatchcase(path, pattern) for pattern in self._paths):
             raise FloorRefused(f"streams may not use the Unix socket {path}; {_HINT} unix:{path}")
 
-    def check_listening(self, address: Address, port: int) -> None:
-        """Raise FloorRefused unless a client may listen on *address* and *port*."""
+    def check_listening(self, address: Address, port: int) -> bool:
+        """Raise FloorRefused unless a client may listen on *address* and *port*.
+
+        True if a rule names the place: it is for all users of the machine then.
+        """
         plain = _plain(address)
-        if self._allows_loopback and plain.is_loopback:
-            return
-        if not any(rule.covers(port) and rule.has_address(plain) for rule in self._listening):
+        if any(rule.covers(port) and rule.has_address(plain) for rule in self._listening):
+            return True
+        if not self._allows_loopback or not plain.is_loopback:
             place = joined(str(address), port)
             raise FloorRefused(f"streams may not listen on {place}; {_HINT} listen:{place}")
+        return False
 
 
 def is_forbidden(address: Address) -> bool:

@@ -151,14 +151,20 @@ class StreamTable:
         if listener is None:
             if params.path is not None:
                 self._rules.check_path(params.path)
-                sock = bind_unix(params.path)
+                sock, is_for_all = bind_unix(params.path), False
             else:
                 seconds = self._limits.stream_connect_timeout
-                sock = await bind_tcp(
+                sock, is_for_all = await bind_tcp(
                     params.host or "", params.port or 0, rules=self._rules, seconds=seconds
                 )
             window = params.window or self._limits.stream_window
-            listener = StreamListener(params.listener_id, sock, window=window, path=params.path)
+            listener = StreamListener(
+                params.listener_id,
+                sock,
+                window=window,
+                path=params.path,
+                is_for_all=is_for_all,
+            )
             if self._is_closed:
                 listener.close()
                 raise InvalidRequest("the session has ended")

@@ -4,6 +4,7 @@ terminal_bridge.py        connects a process to this program's terminal, pipes a
 terminal_io.py            reads and writes this program's descriptors in threads
 terminal_modes.py         the modes that a program switches on in a terminal
 terminal_queries.py       leaves old queries to a terminal out of the output that it shows
+sequence_form.py          the form in which sequences of control characters are looked for
 type_ahead.py             the buffer for input that was not passed on yet
 escape_keys.py            finds `~.`, `~d` and others in the input
 own_keyboard.py           the keyboard of an own process, which others may take
