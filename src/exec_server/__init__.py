@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         RpcError,
         RuleRefused,
         ScopeRefused,
+        ScreenEnded,
         ScreenTimeout,
         SessionAttached,
         SessionForgotten,
@@ -265,6 +266,7 @@ __all__ = [
     "SandboxContext",
     "ScopeRefused",
     "Screen",
+    "ScreenEnded",
     "ScreenMatch",
     "ScreenPicture",
     "ScreenTimeout",
@@ -332,7 +334,7 @@ _NAMES = {
         "FloorRefused HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
         "ControlLost ControlRefused "
         "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError QuotaReached "
-        "RegistryError RelayError RpcError RuleRefused ScopeRefused ScreenTimeout "
+        "RegistryError RelayError RpcError RuleRefused ScopeRefused ScreenEnded ScreenTimeout "
         "SessionAttached SessionForgotten SessionLost StdinClosed TransferFailed UntrustedExecutor"
     ),
     "local_server": "environments local",

@@ -36,6 +36,7 @@
     ├── TransferFailed              a part of a tree was not copied; ``result`` has the details
     ├── CommandTimeout              a command of ``run(timeout=...)`` took longer and was ended
     ├── ScreenTimeout               ``wait_for(timeout=...)`` ended; also a TimeoutError
+    │   └── ScreenEnded             the program has ended, so what was waited for cannot come
     └── ConfigurationError          options that are invalid or contradict each other
         └── ExecServerListenUrlParseError
 
@@ -340,6 +341,18 @@ class CallTimeout(ExecServerError):
 
 class ScreenTimeout(ExecServerError, TimeoutError):
     """A terminal did not show what was waited for in time."""
+
+
+class ScreenEnded(ScreenTimeout):
+    """The program has ended, and its terminal has not shown what was waited for."""
+
+    def __init__(self, wanted: str, exit_code: int | None = None) -> None:
+        status = "" if exit_code is None else f" with status {exit_code}"
+        super().__init__(
+            f"the program has ended{status}, and its terminal did not show it: {wanted}"
+        )
+        # None if it is not known.
+        self.exit_code = exit_code
 
 
 class ProcessFailed(ExecServerError):

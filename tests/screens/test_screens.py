@@ -12,10 +12,11 @@ import sys
 import pytest
 
 import exec_server
-from exec_server import InvalidRequest, ScreenTimeout
+from exec_server import InvalidRequest, ScreenEnded, ScreenTimeout
 from exec_server.protocol.screen import ScreenParams
 from exec_server.screens.query_answers import without_answers
 from tests.requirements import requirement
+from tests.support.leaks import eventually
 
 _SHELL = ["bash", "--norc", "--noprofile", "-i"]
 _ENV = {"PS1": "ready> ", "HISTFILE": "/dev/null"}
@@ -77,6 +78,60 @@ async def test_an_agent_drives_a_shell(client, tmp_path):
         await process.send_keys("exit 3", "enter")
         ended = await process.wait_for(exit=True)
         assert (ended.kind, ended.exit_code) == ("exit", 3)
+
+
+def _child_of(server, process):
+    (session,) = server.core.sessions
+    return session.processes._entries[process.process_id]
+
+
+@requirement("screen:late")
+async def test_a_model_that_is_made_after_the_end_shows_the_last_screen(server, client):
+    process = await client.start(["sh", "-c", "echo last word; exit 5"], tty=True)
+    assert [chunk.data async for chunk in process] == [b"last word\r\n"]
+    assert await process.wait() == 5
+    # The client has acknowledged everything before it asks.
+    await eventually(lambda: _child_of(server, process).log.is_settled)
+    screen = await process.screen()
+    assert (screen.text.rstrip(), screen.inexact) == ("last word", False)
+
+
+@requirement("screen:late")
+async def test_a_model_without_any_output_left_says_so(server, client):
+    process = await client.start(["echo", "last word"], tty=True)
+    await process.wait()
+    _child_of(server, process).log.clear()
+    screen = await process.screen()
+    assert (screen.text.rstrip(), screen.inexact) == ("", True)
+
+
+@requirement("screen:wait-ended")
+async def test_a_wait_for_an_ended_program_fails_at_once(client):
+    async with await client.start(["sh", "-c", "echo last word; exit 5"], tty=True) as process:
+        await process.wait_for("last word")
+        for asked in ({"text": "never"}, {"regex": "ne+ver"}, {"prompt": True}):
+            with pytest.raises(ScreenEnded, match=r"ended with status 5, .* did not show") as ended:
+                await process.wait_for(**asked)
+            assert ended.value.exit_code == 5
+        assert (await process.wait_for(still=0.01)).kind == "still"
+        assert (await process.wait_for(exit=True)).exit_code == 5
+        assert (await process.wait_for("last word")).kind == "text"
+
+
+@requirement("screen:wait-ended")
+async def test_the_last_output_of_a_program_counts(client):
+    for number in range(20):
+        async with await client.start(["echo", f"word {number}"], tty=True) as process:
+            assert (await process.wait_for(f"word {number}")).kind == "text"
+
+
+@requirement("screen:wait")
+async def test_a_wait_takes_texts_only(client):
+    async with await shell(client) as process:
+        with pytest.raises(TypeError, match="text must be a str, not bytes"):
+            await process.wait_for(b"ready>")
+        with pytest.raises(ScreenTimeout, match=r"still for 9 s"):
+            await process.wait_for(still=9, timeout=0.01)
 
 
 @requirement("screen:late")

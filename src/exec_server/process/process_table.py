@@ -347,8 +347,11 @@ class ProcessTable:
             self._forget_acknowledged(child)
 
     def _forget_acknowledged(self, child: Child) -> None:
-        """Free what the client of an ended process has taken, unless it may ask for it later."""
-        if child.state == "closed" and self.retained_seconds is None:
+        """Free what the client of an ended process has taken, unless it may ask for it later.
+
+        It may ask what a terminal shows: the model is made from this output.
+        """
+        if child.state == "closed" and self.retained_seconds is None and not child.is_tty:
             child.log.forget_acknowledged()
 
     def resume_windows(self, taken: Mapping[str, int]) -> None:

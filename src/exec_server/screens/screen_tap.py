@@ -150,7 +150,17 @@ class ScreenTap:
         self._send_size(link, index)
         if checkpoint is not None:
             link.send(messages.Feed(self.number, checkpoint.seq, checkpoint.dump, True))
+        self._tell_missed(link)
         self.pump()
+
+    def _tell_missed(self, link: HostLink) -> None:
+        """Say that output is missing if none of it is left; otherwise the first page says so."""
+        log = self.child.log
+        if not log.has_after(self._cursor):
+            page = log.after(self._cursor, max_bytes=1)
+            if page.dropped_bytes is not None:
+                self._cursor = log.next_seq - 1
+                link.send(messages.Miss(self.number, self._cursor))
 
     def is_open_on(self, link: HostLink) -> bool:
         return self._link is link

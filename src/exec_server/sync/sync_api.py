@@ -1018,18 +1018,24 @@ class OutputView(Twin[AsyncOutputView]):
         """Everything up to the end of the stream, which comes when the process has closed."""
         return self._portal.wait(self._inner.read())
 
-    def readline(self) -> Any:
-        """The next line, with its newline; the last one may have none, and then nothing comes."""
-        return self._portal.wait(self._inner.readline())
+    def readline(self, *, timeout: float | None = None) -> Any:
+        """The next line, with its newline; the last one may have none, and then nothing comes.
 
-    def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+        Raises TimeoutError after *timeout* seconds; then nothing of the output is lost.
+        """
+        return self._portal.wait(self._inner.readline(timeout=timeout))
+
+    def read_until(
+        self, separator: Separator = b"\n", *, limit: int = LINE_BYTES, timeout: float | None = None
+    ) -> Any:
         """Everything up to *separator*, with it; of several separators, the first that comes.
 
         What follows stays for the next reader. Raises asyncio.IncompleteReadError, which has the
-        rest, if the output ends before, and asyncio.LimitOverrunError after *limit* bytes without
-        a separator. Then, and if it is cancelled, nothing of the output is lost.
+        rest, if the output ends before, asyncio.LimitOverrunError after *limit* bytes without a
+        separator, and TimeoutError after *timeout* seconds. After the last two, and if it is
+        cancelled, nothing of the output is lost.
         """
-        return self._portal.wait(self._inner.read_until(separator, limit=limit))
+        return self._portal.wait(self._inner.read_until(separator, limit=limit, timeout=timeout))
 
     def lines(self, *, limit: int = LINE_BYTES) -> Iterator[Any]:
         """Each line, with its newline; the last one may have none."""
@@ -1104,7 +1110,8 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
 
         What was there before does not count if keys were sent: a wait begins after the version
         *after*, which is by default that of the last `send_keys`. Nor does what is typed at a
-        prompt, if the shell has integration. Raises ScreenTimeout after *timeout* seconds.
+        prompt, if the shell has integration. Raises ScreenTimeout after *timeout* seconds, and
+        ScreenEnded, which is one, as soon as the program has ended without it.
         """
         return self._portal.wait(
             self._inner.wait_for(
@@ -1304,19 +1311,23 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """
         return self._portal.iterate(self._inner.lines(stream, limit=limit))
 
-    def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+    def read_until(
+        self, separator: Separator = b"\n", *, limit: int = LINE_BYTES, timeout: float | None = None
+    ) -> Any:
         """Everything on stdout or the terminal up to *separator*, with it.
 
         See `OutputView.read_until`: of several separators the first that comes counts, and what
-        follows stays for the next reader. Raises asyncio.IncompleteReadError at the end.
+        follows stays for the next reader. Raises asyncio.IncompleteReadError at the end, and
+        TimeoutError after *timeout* seconds.
         """
-        return self._portal.wait(self._inner.read_until(separator, limit=limit))
+        return self._portal.wait(self._inner.read_until(separator, limit=limit, timeout=timeout))
 
     def communicate(self, input: BytesLike | str | None = None) -> tuple[Any, Any]:
         """Write *input*, end the input, and collect stdout and stderr until the process closes.
 
         Everything is kept in memory; `run` has a bound. The exit status is in `returncode` after
-        that. The input is ended also without *input*, if the server can do that.
+        that. The input is ended also without *input*, if the server can do that. Raises StdinClosed
+        if there is *input* and the process was started without `stdin=True`.
         """
         return self._portal.wait(self._inner.communicate(input))
 
@@ -1344,12 +1355,13 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
             self._inner.read(after_seq=after_seq, max_bytes=max_bytes, wait=wait)
         )
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """Wait for the exit status; output may still follow it.
 
-        Raises ProcessLost if the status is unknown and stays so.
+        Raises ProcessLost if the status is unknown and stays so, and TimeoutError after *timeout*
+        seconds; the process runs on then.
         """
-        return self._portal.wait(self._inner.wait())
+        return self._portal.wait(self._inner.wait(timeout))
 
     def write(self, data: BytesLike | str) -> None:
         """Write to stdin or the terminal; returns when the server has accepted all of it.

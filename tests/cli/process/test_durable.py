@@ -323,6 +323,45 @@ async def test_a_detached_shell_is_durable(servers, terminal: MakeTerminal, else
     assert await again.status() == 0
 
 
+WAITS_FOR_WORD = ["--", "sh", "-c", "echo ready; read x; echo got:$x"]
+
+
+@requirement("cli/durable:shell-away")
+async def test_a_durable_shell_is_detached_while_its_server_is_away(
+    servers, terminal: MakeTerminal
+):
+    screen = terminal("shell", servers.url, *WAITS_FOR_WORD)
+    await screen.until(b"ready\r\n")
+    servers.kill()
+    await screen.until(b"[connection lost, reconnecting...]")
+    screen.type(b"~d")
+    await screen.until(b"come back with: exec-server attach ")
+    assert await screen.status() == 0
+    assert screen.attributes == screen.before
+    servers.start()
+    again = terminal("attach", (await only())["id"])
+    await again.until(b"ready")
+    again.type(b"word\r")
+    await again.until(b"got:word\r\n")
+
+
+@requirement("cli/durable:shell-away")
+async def test_a_durable_shell_that_cannot_be_ended_is_not_forgotten(
+    servers, terminal: MakeTerminal
+):
+    screen = terminal("shell", servers.url, *WAITS_FOR_WORD)
+    await screen.until(b"ready\r\n")
+    servers.kill()
+    await screen.until(b"[connection lost, reconnecting...]")
+    screen.type(b"~.")
+    await screen.until(b"the shell may run on")
+    assert await screen.status() == 129
+    servers.start()
+    found = await only()
+    assert found["state"] == "running"
+    assert f"exec-server kill -s HUP {found['id']}".encode() in screen.all
+
+
 # Lost.
 
 

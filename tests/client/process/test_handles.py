@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 from pathlib import Path
 
 import pytest
 
-from exec_server.errors import ConnectionClosed
+from exec_server.errors import ConnectionClosed, StdinClosed
 from exec_server.sync import local as local_sync
 from tests.client.conftest import is_ours
 from tests.client.process.test_drain import is_alive
@@ -115,6 +116,49 @@ async def test_a_separator_has_a_byte(client, separator):
     process = await client.start(["true"])
     with pytest.raises(ValueError, match="at least one byte"):
         await process.read_until(separator)
+
+
+@requirement("client/process:wait-limits")
+async def test_waits_take_a_time_limit_and_lose_nothing(anywhere):
+    process = await anywhere.start(["sh", "-c", "printf 'begun '; read x; echo $x"], stdin=True)
+    with pytest.raises(TimeoutError, match=r"b'---' did not come within 0\.05 s"):
+        await process.read_until(b"---", timeout=0.05)
+    with pytest.raises(TimeoutError, match=r"the process did not end within 0\.05 s"):
+        await process.wait(timeout=0.05)
+    with pytest.raises(TypeError, match="timeout must be a number of seconds or None, not str"):
+        await process.stdout.readline(timeout="1")
+    await process.write(b"word\n")
+    assert await process.stdout.readline(timeout=PATIENCE) == b"begun word\n"
+    assert await process.wait(timeout=PATIENCE) == 0
+
+
+@requirement("client/process:wait-limits")
+def test_the_time_limits_need_no_event_loop():
+    with local_sync() as box, box.start(["cat"], stdin=True, text=True) as process:
+        with pytest.raises(TimeoutError, match=r"b'> ' did not come within 0\.05 s"):
+            process.read_until("> ", timeout=0.05)
+        with pytest.raises(TimeoutError, match="the process did not end"):
+            process.wait(timeout=0.05)
+
+
+@requirement("client/process:read-until")
+async def test_an_output_that_ends_too_early_is_told_with_its_end(anywhere):
+    process = await anywhere.start(["echo", "no such host"])
+    with pytest.raises(asyncio.IncompleteReadError) as ended:
+        await process.read_until((b"$ ", b"# "))
+    assert str(ended.value) == (
+        "the output ended before b'$ ' or b'# ' came; its end was b'no such host\\n'"
+    )
+    again = pickle.loads(pickle.dumps(ended.value))
+    assert (again.partial, str(again)) == (b"no such host\n", str(ended.value))
+
+
+@requirement("client/process:no-input")
+async def test_input_for_a_process_without_one_is_refused(anywhere):
+    process = await anywhere.start(["cat"])
+    with pytest.raises(StdinClosed, match="start it with stdin=True"):
+        await process.communicate(b"lost")
+    assert await process.communicate() == (b"", b"")
 
 
 @requirement("client/process:communicate")

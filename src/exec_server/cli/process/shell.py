@@ -179,6 +179,7 @@ async def _shell(options: RunOptions) -> int:
                 is_terminal=True,
                 has_escape_keys=True,
                 at_end="leave" if options.keeps else "hang up",
+                outlives=process.is_durable,
                 size=size,
                 recording=recording,
             )
@@ -192,6 +193,9 @@ async def _shell(options: RunOptions) -> int:
                 recording.close(process.returncode)
         if bridge.is_detached:
             detaching.finish(bridge.modes)
+            return status
+        if bridge.may_run_on and process.is_durable:
+            await detaching.leave_behind(bridge.modes)
             return status
         detaching.forget()
         if process.is_durable:
@@ -270,13 +274,29 @@ class _Detaching:
         if self._session is not None:
             self._store.remove(self._session.id)
 
-    def finish(self, modes: bytes) -> None:
-        """Save how much of its output was shown and which *modes* it left on; print what to do."""
+    async def leave_behind(self, modes: bytes) -> None:
+        """The shell should have ended, and the server does not answer: say how to find it."""
+        if not await self.begin():
+            return
+        found = self._save(modes).id
+        print(
+            "\nthe server does not answer, so the shell may run on: when the server is back, "
+            f"end it with `exec-server kill -s HUP {found}`, or continue with "
+            f"`exec-server attach {found}`",
+            file=sys.stderr,
+        )
+
+    def _save(self, modes: bytes) -> SavedSession:
+        """Save how much of its output was shown and which *modes* it left on."""
         assert self._session is not None
         session = msgspec.structs.replace(self._session, modes=modes)
-        detach.update(self._store, self._client, session)
+        return detach.update(self._store, self._client, session)
+
+    def finish(self, modes: bytes) -> None:
+        """Save what was shown, and print what to do."""
+        session = self._save(modes)
         limit = "" if self._process.is_durable else "it ends if the server stops or is restarted\n"
         print(
-            f"\n{limit}detached; come back with: exec-server attach {self._session.id}",
+            f"\n{limit}detached; come back with: exec-server attach {session.id}",
             file=sys.stderr,
         )

@@ -6,6 +6,7 @@ tracked_process.py    the inside of a handle: events in order, recovery
 tracked_processes.py  all processes of a client: routes events, recovers after a reconnect
 output_buffer.py      output that is not read yet; the events that users see
 output_view.py        OutputView: one stream, its lines, and reading up to a separator
+time_limit.py         the time limits of waits
 bounded_output.py     the beginning and the end of a long output
 limit_support.py      whether a server can limit what a process uses
 start_errors.py       what a start has failed at: the program, or its directory

@@ -6,13 +6,34 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from exec_server.client.arguments import check_seconds
 from exec_server.client.process.output_buffer import OutputBuffer, OutputChunk, Wanted
+from exec_server.client.process.time_limit import within
 from exec_server.limits import MIB
 
 # A line or message that is longer is an error, as in asyncio.
 LINE_BYTES = 1 * MIB
+# How much of the last output the text of an error shows.
+_SHOWN_BYTES = 200
 
 Separator = str | bytes | tuple[str | bytes, ...]
+
+
+class OutputEnded(asyncio.IncompleteReadError):
+    """The output has ended before a separator came; `partial` has the rest of it."""
+
+    def __init__(self, partial: bytes, separators: list[bytes]) -> None:
+        super().__init__(partial, None)
+        self.separators = separators
+
+    def __reduce__(self) -> tuple[type[OutputEnded], tuple[bytes, list[bytes]]]:
+        return type(self), (self.partial, self.separators)
+
+    def __str__(self) -> str:
+        wanted = " or ".join(map(repr, self.separators))
+        rest = self.partial[-_SHOWN_BYTES:]
+        said = f"; its end was {rest!r}" if rest else ", and there was no more"
+        return f"the output ended before {wanted} came{said}"
 
 
 class OutputView:
@@ -44,22 +65,35 @@ class OutputView:
         """Everything up to the end of the stream, which comes when the process has closed."""
         return self._said(b"".join([data async for data in self]))
 
-    async def readline(self) -> Any:
-        """The next line, with its newline; the last one may have none, and then nothing comes."""
+    async def readline(self, *, timeout: float | None = None) -> Any:  # noqa: ASYNC109 (the twin)
+        """The next line, with its newline; the last one may have none, and then nothing comes.
+
+        Raises TimeoutError after *timeout* seconds; then nothing of the output is lost.
+        """
         try:
-            return await self.read_until(b"\n")
+            return await self.read_until(b"\n", timeout=timeout)
         except asyncio.IncompleteReadError as exc:
             return self._said(exc.partial)
 
-    async def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+    async def read_until(
+        self,
+        separator: Separator = b"\n",
+        *,
+        limit: int = LINE_BYTES,
+        timeout: float | None = None,  # noqa: ASYNC109 (the twin has no other way)
+    ) -> Any:
         """Everything up to *separator*, with it; of several separators, the first that comes.
 
         What follows stays for the next reader. Raises asyncio.IncompleteReadError, which has the
-        rest, if the output ends before, and asyncio.LimitOverrunError after *limit* bytes without
-        a separator. Then, and if it is cancelled, nothing of the output is lost.
+        rest, if the output ends before, asyncio.LimitOverrunError after *limit* bytes without a
+        separator, and TimeoutError after *timeout* seconds. After the last two, and if it is
+        cancelled, nothing of the output is lost.
         """
-        found = await _read_until(self._output, self._wanted, _separators(separator), limit)
-        return self._said(found)
+        wanted = _separators(separator)
+        check_seconds(timeout, "timeout")
+        reading = _read_until(self._output, self._wanted, wanted, limit)
+        missed = f"{' or '.join(map(repr, wanted))} did not come"
+        return self._said(await within(timeout, reading, missed))
 
     def lines(self, *, limit: int = LINE_BYTES) -> AsyncIterator[Any]:
         """Each line, with its newline; the last one may have none."""
@@ -92,7 +126,7 @@ async def _read_until(
             if chunk is None:
                 partial = bytes(data)
                 taken.clear()
-                raise asyncio.IncompleteReadError(partial, None)
+                raise OutputEnded(partial, separators)
             since = max(0, len(data) - longest + 1)
             taken.append(chunk)
             data += chunk.data

@@ -307,6 +307,7 @@ class Processes(SharingCalls, DenialCalls, ScreenCalls):
             window=window,
         )
         tracked.on_denied = partial(told, on_denied)
+        tracked.takes_input = params.tty or params.pipe_stdin
         tracked.span = tracing.starting(params, tracked)
         try:
             with tracing.inside(tracked.span):

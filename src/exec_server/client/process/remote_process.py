@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from exec_server.client.arguments import BytesLike, as_bytes, signal_name
+from exec_server.client.arguments import BytesLike, as_bytes, check_seconds, signal_name
 from exec_server.client.process.control import ControlView
 from exec_server.client.process.output_buffer import (
     Closed,
@@ -27,6 +27,7 @@ from exec_server.client.process.output_view import (
     Separator,
 )
 from exec_server.client.process.screen_calls import ScreenMethods
+from exec_server.client.process.time_limit import within
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.errors import (
     ExecServerError,
@@ -272,21 +273,31 @@ class RemoteProcess(ScreenMethods):
         """
         return self._view(stream).lines(limit=limit)
 
-    async def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+    async def read_until(
+        self,
+        separator: Separator = b"\n",
+        *,
+        limit: int = LINE_BYTES,
+        timeout: float | None = None,  # noqa: ASYNC109 (the twin has no other way)
+    ) -> Any:
         """Everything on stdout or the terminal up to *separator*, with it.
 
         See `OutputView.read_until`: of several separators the first that comes counts, and what
-        follows stays for the next reader. Raises asyncio.IncompleteReadError at the end.
+        follows stays for the next reader. Raises asyncio.IncompleteReadError at the end, and
+        TimeoutError after *timeout* seconds.
         """
-        return await self.stdout.read_until(separator, limit=limit)
+        return await self.stdout.read_until(separator, limit=limit, timeout=timeout)
 
     async def communicate(self, input: BytesLike | str | None = None) -> tuple[Any, Any]:
         """Write *input*, end the input, and collect stdout and stderr until the process closes.
 
         Everything is kept in memory; `run` has a bound. The exit status is in `returncode` after
-        that. The input is ended also without *input*, if the server can do that.
+        that. The input is ended also without *input*, if the server can do that. Raises StdinClosed
+        if there is *input* and the process was started without `stdin=True`.
         """
         data = None if input is None else self._encoded(input, "input")
+        if data and not self._tracked.takes_input:
+            raise StdinClosed(f"process {self.process_id} takes no input: start it with stdin=True")
         sink: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         feeding = asyncio.create_task(self._feed(data))
         try:
@@ -343,12 +354,14 @@ class RemoteProcess(ScreenMethods):
             self.process_id, after_seq=after_seq, max_bytes=max_bytes, wait=wait
         )
 
-    async def wait(self) -> int:
+    async def wait(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 (as Popen has it)
         """Wait for the exit status; output may still follow it.
 
-        Raises ProcessLost if the status is unknown and stays so.
+        Raises ProcessLost if the status is unknown and stays so, and TimeoutError after *timeout*
+        seconds; the process runs on then.
         """
-        return await self._tracked.wait()
+        check_seconds(timeout, "timeout")
+        return await within(timeout, self._tracked.wait(), "the process did not end")
 
     # Input.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from msgspec import UNSET
 from exec_server.client.arguments import BytesLike, check_seconds
 from exec_server.client.client_session import ClientSession
 from exec_server.client.process.tracked_process import TrackedProcess
-from exec_server.errors import ScreenTimeout
+from exec_server.errors import ScreenEnded, ScreenTimeout
 from exec_server.protocol.screen import (
     SCREEN,
     WAIT_FOR,
@@ -152,25 +153,52 @@ class ScreenMethods:
 
         What was there before does not count if keys were sent: a wait begins after the version
         *after*, which is by default that of the last `send_keys`. Nor does what is typed at a
-        prompt, if the shell has integration. Raises ScreenTimeout after *timeout* seconds.
+        prompt, if the shell has integration. Raises ScreenTimeout after *timeout* seconds, and
+        ScreenEnded, which is one, as soon as the program has ended without it.
         """
         from exec_server.client.process.screen_data import ScreenMatch
 
         conditions = _conditions(text, regex, gone, still, prompt=prompt, exit=exit)
         check_seconds(timeout, "timeout")
-        params = WaitForParams(
-            self._tracked.process_id,
-            conditions,
-            None if timeout is None else round(timeout * 1000),
-            self._sent_at if after is None else after,
-        )
-        result = await self._client.wait_for_screen(params)
+        version = self._sent_at if after is None else after
+        seconds = TimeLeft(timeout)
+        # A terminal that is still will be so after the end of its program, too.
+        is_told = exit or still is not None
+        watched = conditions if is_told else [*conditions, WaitCondition("exit")]
+        result = await self._wait(watched, version, seconds)
+        exit_code = result.exit_code
+        if result.matched == len(conditions):
+            result = await self._wait_for_rest(conditions, version, seconds)
         if result.kind is None:
             wanted = ", ".join(_words(condition) for condition in conditions)
+            if not is_told and self._tracked.is_settled:
+                raise ScreenEnded(wanted, exit_code)
             raise ScreenTimeout(f"the terminal did not show it within {timeout:g} s: {wanted}")
         return ScreenMatch(
             result.kind, result.version, result.text, result.row, result.column, result.exit_code
         )
+
+    async def _wait(
+        self, conditions: list[WaitCondition], after: int | None, seconds: TimeLeft
+    ) -> WaitForResult:
+        params = WaitForParams(self._tracked.process_id, conditions, seconds.in_ms(), after)
+        return await self._client.wait_for_screen(params)
+
+    async def _wait_for_rest(
+        self, conditions: list[WaitCondition], after: int | None, seconds: TimeLeft
+    ) -> WaitForResult:
+        """Wait on after the exit of the program: its last output may follow, until it closes."""
+        waiting = asyncio.create_task(self._wait(conditions, after, seconds))
+        closing = asyncio.create_task(self._tracked.wait_settled())
+        try:
+            await asyncio.wait({waiting, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                return await waiting
+        finally:
+            for task in (waiting, closing):
+                task.cancel()
+            await asyncio.gather(waiting, closing, return_exceptions=True)
+        return await self._wait(conditions, after, TimeLeft(0))
 
     async def send_keys(self, *keys: str) -> None:
         """Type keys such as `"ctrl-c"`, `"up"`, `"enter"`; other words are typed as they are.
@@ -209,6 +237,18 @@ class ScreenMethods:
         return LastCommand("none") if result.command is UNSET else result.command
 
 
+class TimeLeft:
+    """The rest of a time limit in seconds; None is no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+
+    def in_ms(self) -> int | None:
+        if self._deadline is None:
+            return None
+        return max(0, round((self._deadline - time.monotonic()) * 1000))
+
+
 def _picture(screen: Screen, suffix: str) -> bytes:
     from exec_server.client.process.screen_data import drawn_cursor, drawn_rows
 
@@ -232,6 +272,9 @@ def _conditions(
     exit: bool,
 ) -> list[WaitCondition]:
     found: list[WaitCondition] = []
+    for name, value in (("text", text), ("regex", regex), ("gone", gone)):
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     if text is not None:
         found.append(WaitCondition("text", text=text))
     if regex is not None:
@@ -251,5 +294,7 @@ def _conditions(
 
 
 def _words(condition: WaitCondition) -> str:
-    value = condition.text or condition.pattern or condition.ms
+    if condition.ms is not None:
+        return f"{condition.kind} for {condition.ms / 1000:g} s"
+    value = condition.text or condition.pattern
     return condition.kind if value is None else f"{condition.kind} {value!r}"

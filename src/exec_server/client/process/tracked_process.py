@@ -74,6 +74,8 @@ class TrackedProcess:
         self.is_started = False
         # True if a handle of an earlier client may have written to it.
         self.is_attached = after is not None
+        # False if it was started without an input.
+        self.takes_input = True
         self.is_truncated = False
         self.dropped_bytes = 0
         self.sandbox_type: str | None = None
@@ -128,6 +130,12 @@ class TrackedProcess:
             finally:
                 self._woken.discard(future)
         return self.wake_seq
+
+    async def wait_settled(self) -> None:
+        """Wait until the process has closed or failed."""
+        seen = self.wake_seq
+        while not self.is_settled:
+            seen = await self.wait_wake(seen)
 
     async def wait(self) -> int:
         """Wait for the exit status."""

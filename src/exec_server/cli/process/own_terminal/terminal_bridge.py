@@ -96,6 +96,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_output: int | None = None
     time_limit: float | None = None
     at_end: AtEnd = "kill"
+    # True if the process runs on without a word to its server, as a durable one does.
+    outlives: bool = False
     # The current size of the terminal of the process, if it is known.
     size: tuple[int, int] | None = None
     # True if the program has to draw its screen again, because this terminal does not show it.
@@ -122,6 +124,8 @@ class TerminalBridge:
     def __init__(self, process: FollowedProcess, options: BridgeOptions, notices: Notices) -> None:
         self.is_detached = False
         self.is_timed_out = False
+        # True if the process should have ended with this program, and the server has not said so.
+        self.may_run_on = False
         # Called before `~d` detaches; False refuses, and the callback itself has said why.
         self.on_detach: Callable[[], Awaitable[bool]] | None = None
         # Called for `~t`, `~g` and `~w`; without it they are typed.
@@ -353,16 +357,21 @@ class TerminalBridge:
             self._help(self.on_control(key))
 
     async def _may_detach(self, typed: TypeAhead) -> bool:
-        """Wait until earlier input has arrived; False if it cannot arrive now."""
+        """Wait until earlier input has arrived; False if the process would not be kept."""
         if self._options.at_end == "leave" and self._notices.is_lost:
             return True
         try:
             async with asyncio.timeout(0 if self._notices.is_lost else _LAST_WORDS):
                 await typed.settle()
-                return self.on_detach is None or await self.on_detach()
+                return await self._is_kept()
         except TimeoutError:
+            if self._options.outlives:
+                return await self._is_kept()
             say("cannot detach: the server does not answer", is_raw=self._notices.is_raw)
             return False
+
+    async def _is_kept(self) -> bool:
+        return self.on_detach is None or await self.on_detach()
 
     # Signals.
 
@@ -396,11 +405,13 @@ class TerminalBridge:
     async def _kill_and_leave(self) -> None:
         if self._notices.is_lost:
             # We do not wait for a connection: the server ends a session that is not resumed.
+            self.may_run_on = True
             self._leave()
             return
         if self._options.at_end == "hang up":
             await self._hang_up()
         await self._kill()
+        self.may_run_on = self._copying is not None and not self._copying.done()
         self._leave()
 
     async def _hang_up(self) -> None:
