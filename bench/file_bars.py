@@ -12,6 +12,7 @@ import asyncio
 import filecmp
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -77,15 +78,28 @@ def _paths(root: Path) -> list[str]:
 
 
 async def _search(client: ExecServerClient) -> None:
-    for _ in range(2):
-        start = time.perf_counter()
-        hits = [hit async for hit in client.fs.search(_SOURCES, r"class \w+Error")]
-        ours = time.perf_counter() - start
-    print(f"search: {len(hits)} hits in {ours:.2f} s")
-    words = ["rg", "--no-config", "-n", r"class \w+Error", str(_SOURCES)]
-    if _is_installed("rg"):
-        theirs, printed = await asyncio.to_thread(_timed, words)
-        print(f"search, rg: {len(printed.splitlines())} hits in {theirs:.2f} s")
+    """A search of a connected client and `rg` itself, in turns; few hits, no hit, many hits."""
+    if not _is_installed("rg"):
+        return
+    for root, pattern in (
+        (_SOURCES, r"class \w+Error"),
+        (_SOURCES / "src" / "exec_server" / "files", "not there"),
+        (_SOURCES, "import"),
+    ):
+        words = ["rg", "--no-config", "-n", pattern, str(root)]
+        ours, theirs = [], []
+        for _ in range(11):
+            start = time.perf_counter()
+            hits = [hit async for hit in client.fs.search(root, pattern)]
+            ours.append(time.perf_counter() - start)
+            seconds, printed = await asyncio.to_thread(_timed, words)
+            theirs.append(seconds)
+        lines = len(printed.splitlines())
+        mine, other = statistics.median(ours), statistics.median(theirs)
+        print(
+            f"search: {len(hits)} hits in {mine * 1e3:.1f} ms; rg: {lines} hits "
+            f"in {other * 1e3:.1f} ms; {mine / other:.1f} times"
+        )
 
 
 def _is_installed(program: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 from collections.abc import Mapping
 from functools import partial
 
@@ -38,7 +39,7 @@ class FileAgents:
     async def start(self, order: AgentOrder) -> StartedAgent:
         """Start an agent and give it its request. Raises RpcError."""
         account = order.owner.account if isinstance(order.owner, FilesOwner) else None
-        argv = agent_arguments(order.work)
+        argv = list(order.program) or agent_arguments(order.work)
         if order.policy is None:
             launch = _launch(argv[0], argv, self._env)
         else:
@@ -49,9 +50,9 @@ class FileAgents:
         except SpawnFailed as exc:
             raise not_started(exc, argv[0], account) from exc
         stdout, stderr, stdin = spawned.fds
-        running.take(spawned.pid, stderr)
+        running.take(spawned.pid, stderr, is_talkative=bool(order.program))
         try:
-            await asyncio.get_running_loop().run_in_executor(None, _write, stdin, order.request)
+            await _give(stdin, order.request)
         except BaseException as exc:
             os.close(stdin)
             os.close(stdout)
@@ -92,7 +93,7 @@ async def _last_words(running: Running) -> str:
 def _confine(
     command: RequestedCommand, policy: Policy, account: UserAccount | None
 ) -> ConfinedCommand:
-    plan = helper_plan(policy)
+    plan = helper_plan(policy, command.program)
     if account is not None:
         plan = for_user(plan, account.uid, account.groups)
     return confine(command, plan, folder=Folder(is_shared=account is not None))
@@ -100,6 +101,14 @@ def _confine(
 
 def _launch(program: bytes, argv: list[bytes], env: dict[bytes, bytes]) -> Launch:
     return Launch(program, argv, env, _ROOT, size=None, wants_stdin=True)
+
+
+async def _give(fd: int, request: bytes) -> None:
+    """Write a request to a pipe that is empty."""
+    if len(request) <= select.PIPE_BUF:
+        _write(fd, request)
+    else:
+        await asyncio.get_running_loop().run_in_executor(None, _write, fd, request)
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -22,6 +22,7 @@ from exec_server.sandbox.user_reach import for_user
 
 # The size of a failed helper's last words that a client is told.
 _LAST_WORDS_BYTES = 4096
+_READ_BYTES = 65536
 
 
 class FilesOwner(NamedTuple):
@@ -95,13 +96,28 @@ class Running:
         self._status: int | None = None
         self._reason: str | None = None
         self._has_ended = False
-        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._said = b""
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[str] = self._loop.create_future()
 
-    def take(self, pid: int, stderr: int) -> None:
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit status, or the signal that ended it as a negative number; None if unknown."""
+        return None if self._status is None else os.waitstatus_to_exitcode(self._status)
+
+    @property
+    def last_words(self) -> str:
+        """The first part of what it wrote to stderr, or why it was killed."""
+        return self._reason or self._said.decode("utf-8", "replace").strip()
+
+    def take(self, pid: int, stderr: int, *, is_talkative: bool = False) -> None:
+        """A program that *is_talkative* may write more to stderr than a pipe takes."""
         os.set_blocking(stderr, False)
         self._pid, self._stderr = pid, stderr
         if self._has_ended:
             self._tell()
+        elif is_talkative:
+            self._loop.add_reader(stderr, self._listen)
 
     def kill(self) -> None:
         if self._pid is not None and not self._has_ended:
@@ -110,6 +126,7 @@ class Running:
     def discard(self) -> None:
         self.kill()
         if self._stderr is not None:
+            self._loop.remove_reader(self._stderr)
             os.close(self._stderr)
             self._stderr = None
 
@@ -121,18 +138,24 @@ class Running:
             self._tell()
 
     def _tell(self) -> None:
+        self._listen()
+        text = f"fs sandbox helper failed with status {self._how()}: {self.last_words}"
+        self.ended.set_result(text)
+
+    def _listen(self) -> None:
         assert self._stderr is not None
         try:
-            said = os.read(self._stderr, _LAST_WORDS_BYTES)
+            said = os.read(self._stderr, _READ_BYTES)
         except BlockingIOError:
-            said = b""
-        text = self._reason or said.decode("utf-8", "replace").strip()
-        self.ended.set_result(f"fs sandbox helper failed with status {self._how()}: {text}")
+            return
+        if not said:
+            self._loop.remove_reader(self._stderr)
+        self._said += said[: max(_LAST_WORDS_BYTES - len(self._said), 0)]
 
     def _how(self) -> str:
-        if self._status is None:
+        code = self.exit_code
+        if code is None:
             return "unknown"
-        code = os.waitstatus_to_exitcode(self._status)
         return f"exit status: {code}" if code >= 0 else f"signal: {-code}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -245,3 +246,80 @@ def test_the_synchronous_client_searches(tree):
         found = client.fs.search(str(tree), "Error")
         assert {hit.path for hit in found} >= {str(tree / "a.py")}
         assert found.end is not None and found.end.reason == "complete"
+
+
+def fake_ripgrep(monkeypatch, path: Path, script: str) -> None:
+    """A program that takes the place of rg."""
+    program = path / "rg"
+    program.write_text(f"#!/bin/sh\n{script}")
+    program.chmod(0o755)
+    monkeypatch.setattr(searches, "_ripgrep", lambda: [str(program)])
+
+
+MATCH = (
+    '{"type":"match","data":{"path":{"text":"/x"},"lines":{"text":"hit\\\\n"},"line_number":1,'
+    '"submatches":[{"start":0,"end":3}]}}'
+)
+CONTEXT = MATCH.replace("match", "context", 1)
+SUMMARY = '{"type":"summary","data":{"stats":{"searches":1}}}'
+
+
+@requirement("fs/search:complaints")
+async def test_many_complaints_of_ripgrep_do_not_stall_it(client, tmp_path, monkeypatch):
+    # A pipe takes 64 KiB.
+    noise = "i=0; while [ $i -lt 4000 ]; do echo /y$i: Permission denied >&2; i=$((i+1)); done"
+    fake_ripgrep(monkeypatch, tmp_path, f"{noise}\necho '{MATCH}'\necho '{SUMMARY}'\nexit 2\n")
+    search = client.fs.search(tmp_path, "hit")
+    async with asyncio.timeout(PATIENCE):
+        assert [hit.text async for hit in search] == ["hit"]
+    assert search.end is not None
+    assert (search.end.reason, search.end.matches) == ("complete", 1)
+    assert search.end.message == "/y0: Permission denied"
+
+
+@requirement("fs/search:errors")
+async def test_a_ripgrep_that_does_not_end_by_itself_is_a_failure(client, tmp_path, monkeypatch):
+    fake_ripgrep(monkeypatch, tmp_path, f"echo '{MATCH}'\nkill -9 $$\n")
+    search = client.fs.search(tmp_path, "hit")
+    assert (await anext(search)).path == "/x"
+    with pytest.raises(InvalidRequest, match="rg ended with status -9"):
+        await anext(search)
+    fake_ripgrep(monkeypatch, tmp_path, "echo nonsense\nexec sleep 1000\n")
+    with pytest.raises(InvalidRequest, match="rg printed nonsense"):
+        await anext(client.fs.search(tmp_path, "hit"))
+
+
+@requirement("fs/search:bounded")
+async def test_lines_around_the_last_match_are_shown(client, tmp_path, monkeypatch):
+    fake_ripgrep(
+        monkeypatch, tmp_path, f"echo '{MATCH}\n{CONTEXT}\n{MATCH}\n{MATCH}'\nexec sleep 1000\n"
+    )
+    search = client.fs.search(tmp_path, "hit", max_matches=1)
+    async with asyncio.timeout(PATIENCE):
+        assert [hit.is_context async for hit in search] == [False, True]
+    assert search.end is not None and (search.end.reason, search.end.matches) == ("matches", 1)
+
+
+@requirement("fs/search:bounded")
+async def test_a_line_without_end_is_left_out(client, tmp_path, engine):
+    (tmp_path / "long").write_bytes(b"x" * 5_000_000 + b"hit\n")
+    (tmp_path / "other").write_bytes(b"a hit\n" + b"y" * 10_000 + b"hit\n")
+    hits = sorted([hit async for hit in client.fs.search(tmp_path / "other", "hit")])
+    assert [(hit.line, len(hit.text), hit.ranges) for hit in hits] == [
+        (1, 5, ((2, 5),)),
+        (2, 4096, ()),
+    ]
+    if engine == "ripgrep":
+        assert [hit async for hit in client.fs.search(tmp_path / "long", "hit")] == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+@requirement("fs/search:errors")
+async def test_a_directory_that_cannot_be_read_is_an_error(client, tmp_path, engine):
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(InvalidRequest, match="Permission denied"):
+        [hit async for hit in client.fs.search(tmp_path / "closed", "x")]
+    # Below the root it is only mentioned.
+    search = client.fs.search(tmp_path, "x")
+    assert [hit async for hit in search] == []
+    assert search.end is not None and "closed: Permission denied" in search.end.message

@@ -136,10 +136,12 @@ class FileSearch:
     # Called by the client's session.
 
     def _found(self, event: SearchFoundEvent) -> None:
+        # Hits of one file follow one another.
+        uri, path = "", ""
         for each in event.matches:
-            hit = SearchHit(
-                native_text(each.path), each.line, each.text, tuple(each.ranges), each.is_context
-            )
+            if each.path != uri:
+                uri, path = each.path, native_text(each.path)
+            hit = SearchHit(path, each.line, each.text, tuple(each.ranges), each.is_context)
             self._hits.append(hit)
             self._waiting_bytes += _size(hit)
         if self._waiting_bytes > _MOST_WAITING:

@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 
 from exec_server.sandbox.model import Policy
 
-_READ_BYTES = 256 * 1024
 # An agent's lines are shorter; a longer one is not its own.
 _LINE_BYTES = 4 * 1024 * 1024
 # How many seconds the reason of an early end is waited for.
@@ -20,6 +19,14 @@ class AgentRun(Protocol):
     """The process of an agent; *ended* gets a sentence that says how it ended."""
 
     ended: asyncio.Future[str]
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit status once it has ended, negative after a signal."""
+
+    @property
+    def last_words(self) -> str:
+        """What it wrote to stderr, known once it has ended."""
 
     def discard(self) -> None:
         """Kill it; how it ends does not matter any more."""
@@ -41,6 +48,8 @@ class AgentOrder(NamedTuple):
     # None if nothing restricts it.
     policy: Policy | None
     owner: Hashable | None
+    # A program that does the work instead of an agent, with its arguments; it gets no request.
+    program: tuple[bytes, ...] = ()
 
 
 # Raises RpcError.
@@ -50,6 +59,9 @@ AgentStarter = Callable[[AgentOrder], Awaitable[StartedAgent]]
 class Agent:
     """Owns a started agent. *on_line* gets each line, and *on_end* is called once, with the reason
     if the agent was not closed from this side."""
+
+    # The most that is read in one turn of the event loop.
+    read_bytes = 256 * 1024
 
     def __init__(
         self,
@@ -68,6 +80,10 @@ class Agent:
         self._ending: asyncio.TimerHandle | None = None
         os.set_blocking(self._stdout, False)
         self.resume()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     def pause(self) -> None:
         """Read no more lines for now; the agent waits as soon as its pipe is full."""
@@ -94,7 +110,7 @@ class Agent:
 
     def _on_readable(self) -> None:
         try:
-            data = os.read(self._stdout, _READ_BYTES)
+            data = os.read(self._stdout, self.read_bytes)
         except BlockingIOError:
             return
         except OSError:
@@ -102,6 +118,9 @@ class Agent:
         if not data:
             self._ended_early()
             return
+        self._received(data)
+
+    def _received(self, data: bytes) -> None:
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         self._rest = rest

@@ -12,7 +12,7 @@ _MOST_BYTES = 128 * 1024
 # How long a match may wait for others.
 _SECONDS = 0.05
 # The part of a long line that is shown.
-_TEXT_CHARS = 4096
+TEXT_CHARS = 4096
 
 
 class Enough(Exception):
@@ -42,11 +42,11 @@ class MatchBatches:
             if self.count >= self._most:
                 raise Enough
             self.count += 1
-        found: dict[str, Any] = {"path": path, "text": text[:_TEXT_CHARS]}
+        found: dict[str, Any] = {"path": path, "text": text[:TEXT_CHARS]}
         if line is not None:
             found["line"] = line
         if ranges:
-            found["ranges"] = [each for each in ranges if each[1] <= _TEXT_CHARS]
+            found["ranges"] = [each for each in ranges if each[1] <= TEXT_CHARS]
         if is_context:
             found["isContext"] = True
         self._waiting.append(found)
@@ -74,14 +74,3 @@ def _write_line(data: bytes) -> None:
     view = memoryview(data + b"\n")
     while view:
         view = view[os.write(1, view) :]
-
-
-def character_ranges(line: bytes, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same ranges, counted in characters of the text of *line* and not in its bytes."""
-    if line.isascii():
-        return spans
-
-    def place(offset: int) -> int:
-        return len(line[:offset].decode("utf-8", "replace"))
-
-    return [(place(start), place(end)) for start, end in spans]

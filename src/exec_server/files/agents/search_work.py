@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from exec_server.files.agents.match_batches import Enough, MatchBatches
-from exec_server.files.agents.ripgrep import RipgrepFailed, find_ripgrep, search_with_ripgrep
+from exec_server.files.agents.ripgrep import find_ripgrep, search_with_ripgrep
 from exec_server.files.agents.walker import TreeSearch, searcher
 
 
@@ -20,14 +20,12 @@ def search(request: dict[str, Any]) -> None:
     try:
         os.stat(root)
         if program:
-            message = search_with_ripgrep(program, request, root, found)
+            done = search_with_ripgrep(program, request, root, found)
+            end |= {"reason": done.reason, "message": done.message}
         else:
-            message = TreeSearch(request, root, found).run(searcher(request))
-        end["message"] = message
+            end["message"] = TreeSearch(request, root, found).run(searcher(request))
     except Enough:
         end["reason"] = "matches"
-    except RipgrepFailed as exc:
-        end |= {"reason": "failed", "message": str(exc)}
     except re.error as exc:
         end |= {"reason": "failed", "message": f"the regular expression is wrong: {exc}"}
     except OSError as exc:

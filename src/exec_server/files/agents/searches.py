@@ -6,13 +6,15 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from exec_server.errors import InvalidRequest
-from exec_server.files.agents.agent_process import Agent
+from exec_server.files.agents.agent_process import Agent, StartedAgent
+from exec_server.files.agents.ripgrep_output import ripgrep_options
+from exec_server.files.agents.ripgrep_run import RipgrepRun
 from exec_server.limits import Limits
 from exec_server.protocol.file_search import (
     SearchEnd,
@@ -61,15 +63,20 @@ class Searches:
         return self._start(found, params, terms, request)
 
     async def _start(
-        self, found: _Search, params: SearchParams, terms: FileTerms, request: bytes
+        self, found: _Search, params: SearchParams, terms: FileTerms, request: dict[str, Any]
     ) -> Nothing:
+        rg = _ripgrep_command(request) if terms.owner is None else ()
         try:
-            order = self._service.agent_order("search", request, params.sandbox, terms)
+            order = self._service.agent_order("search", b"", params.sandbox, terms)
+            if rg:
+                order = order._replace(program=rg)
+            else:
+                order = order._replace(request=json.dumps(request).encode() + b"\n")
             started = await self._service.start_agent(order)
         except BaseException:
             self._running.pop(params.search_id, None)
             raise
-        agent = Agent(started, on_line=found.take, on_end=found.fail)
+        agent = found.ripgrep(started, request) if rg else found.agent(started)
         if self._running.get(params.search_id) is not found:
             agent.close()
             return NOTHING
@@ -120,6 +127,15 @@ class _Search:
         self._timer: asyncio.TimerHandle | None = None
         self._count = 0
 
+    def agent(self, started: StartedAgent) -> Agent:
+        """Take the results of an agent."""
+        return Agent(started, on_line=self.take, on_end=self.fail)
+
+    def ripgrep(self, started: StartedAgent, request: dict[str, Any]) -> Agent:
+        """Take the results of rg itself."""
+        root, most = os.fsencode(request["path"]), request["maxMatches"]
+        return RipgrepRun(started, root, most, on_matches=self._found, on_done=self._done)
+
     def run(self, agent: Agent, seconds: float, *, is_paused: bool) -> None:
         self._agent = agent
         if is_paused:
@@ -133,10 +149,18 @@ class _Search:
         except msgspec.MsgspecError:
             self.fail("it printed nonsense")
             return
-        self._count += sum(not each.is_context for each in said.matches)
         if isinstance(said.end, SearchEnd):
-            self.close()
-        self._owner.tell(self, said.matches, said.end)
+            self._done(said.matches, said.end)
+        else:
+            self._found(said.matches)
+
+    def _found(self, matches: list[SearchMatch]) -> None:
+        self._count += sum(not each.is_context for each in matches)
+        self._owner.tell(self, matches, UNSET)
+
+    def _done(self, matches: list[SearchMatch], end: SearchEnd) -> None:
+        self.close()
+        self._owner.tell(self, matches, end)
 
     def fail(self, text: str) -> None:
         self.end(SearchEnd("failed", f"the search failed: {text}"))
@@ -161,9 +185,9 @@ class _Search:
             self._agent.close()
 
 
-def _request(params: SearchParams, limits: Limits) -> bytes:
+def _request(params: SearchParams, limits: Limits) -> dict[str, Any]:
     most = limits.search_matches
-    request = {
+    return {
         "path": os.fsdecode(params.path.native),
         "pattern": params.pattern,
         "mode": params.mode,
@@ -178,7 +202,14 @@ def _request(params: SearchParams, limits: Limits) -> bytes:
         "maxMatches": most if params.max_matches is None else min(params.max_matches, most),
         "ripgrep": _ripgrep(),
     }
-    return json.dumps(request).encode() + b"\n"
+
+
+def _ripgrep_command(request: dict[str, Any]) -> tuple[bytes, ...]:
+    """The command line that does a search alone; empty if an agent has to do it."""
+    if request["mode"] != "content" or not request["ripgrep"]:
+        return ()
+    words = (*request["ripgrep"], *ripgrep_options(request), "--", request["path"])
+    return tuple(map(os.fsencode, words))
 
 
 def _ripgrep() -> list[str]:

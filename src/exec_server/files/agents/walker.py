@@ -110,6 +110,8 @@ class TreeSearch:
             with os.scandir(directory) as names:
                 entries = sorted(names, key=lambda entry: entry.name)
         except OSError as exc:
+            if directory == self._root:
+                raise
             self._complain(directory, exc)
             return
         for entry in entries:

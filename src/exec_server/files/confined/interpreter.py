@@ -30,14 +30,14 @@ def agent_arguments(work: str) -> list[bytes]:
     return [*command_of(_AGENT), work.encode()]
 
 
-def helper_plan(policy: Policy) -> Plan:
-    """The plan for *policy* with the files that this interpreter needs.
+def helper_plan(policy: Policy, *programs: bytes) -> Plan:
+    """The plan for *policy* with the files that this interpreter needs, and *programs*.
 
     Nothing is made on the host for it: the helper keeps missing names closed itself. Raises
     Unenforceable.
     """
     reads = _needed_reads(hides_settings=policy.floor is not None)
-    return plan(policy, extra_reads=reads).without_placeholders()
+    return plan(policy, extra_reads=(*reads, *programs)).without_placeholders()
 
 
 @cache
