@@ -48,8 +48,11 @@ def _wait(event: threading.Event) -> None:
 
 @requirement("recording:never-waits")
 def test_what_finds_no_room_is_left_out_and_told(tmp_path):
-    recorder = TerminalRecorder(tmp_path, quota=1 << 30, queue_bytes=1000)
+    recorder = TerminalRecorder(tmp_path, quota=1 << 30, spool_bytes=1000)
     tap = recorder.record("sh", CastHeader())
+    begun = threading.Event()
+    recorder.put(begun.set)
+    _wait(begun)
     going = threading.Event()
     recorder.put(partial(_wait, going))
     for _ in range(10):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from exec_server.recording.cast_format import CastHeader
-from exec_server.recording.recorder import TerminalRecorder
+from exec_server.recording.recorder import SPOOL_BYTES, TerminalRecorder
 from tests.requirements import requirement
 from tests.support.casts import events, output
 from tests.support.wire import PATIENCE
@@ -132,7 +136,7 @@ def test_the_writer_gives_way_to_what_it_records(recorder):
 
 
 _RECORDS = """
-import sys, threading
+import os, sys, threading
 from exec_server.recording.cast_format import CastHeader
 from exec_server.recording.recorder import TerminalRecorder
 recorder = TerminalRecorder(sys.argv[1], quota=1 << 30, secrets=["hunter2-Tr0ub4dor"])
@@ -144,21 +148,108 @@ done.wait()
 print(recorder.writer_pid, flush=True)
 for number in range(1 << 30):
     tap.output(number, "pty", b"line %d\\r\\n" % number * 100)
+    os.write(1, b"%d\\n" % number)
 """
 
 
-@requirement("recording:writer", "recording:whole-lines")
-def test_the_writer_ends_with_a_recorder_that_is_killed(tmp_path):
+@requirement("recording:writer", "recording:whole-lines", "recording:spool")
+def test_nothing_is_lost_when_the_recorder_is_killed(tmp_path):
     words = [sys.executable, "-c", _RECORDS, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as recording:
         try:
             assert recording.stdout is not None
             pid = int(recording.stdout.readline())
+            told = [b"0"]
+            while int(told[-1]) < 2000:
+                told.append(recording.stdout.readline())
         finally:
             recording.kill()
+        last = int([*told, *recording.stdout.read().split()][-1])
     assert ends(pid)
     (path,) = tmp_path.glob("*.cast")
     assert path.stat().st_mode & 0o777 == 0o600
     assert all(json.loads(line) for line in path.read_bytes().splitlines())
-    assert output(path).startswith("first *") or output(path).startswith("first hunter2-Tr0line 0")
-    assert SECRET not in path.read_text()
+    shown = output(path)
+    assert shown.startswith("first hunter2-Tr0line 0")
+    numbers = [int(each) for each in re.findall(r"line (\d+)\r\n", shown)]
+    whole = [number for number in range(last + 1) for _ in range(100)]
+    assert numbers[: len(whole)] == whole
+    # The recorder was killed before it could say that more was printed.
+    assert set(numbers[len(whole) :]) <= {last + 1, last + 2}
+    assert not any(event.code == "m" for event in events(path))
+
+
+@requirement("recording:lag")
+def test_output_is_in_the_file_soon_without_being_asked_for(recorder, tmp_path):
+    tap = recorder.record("sh", CastHeader())
+    written(recorder)
+    (path,) = tmp_path.glob("*.cast")
+    for text in ("one ", "two ", "three "):
+        tap.output(1, "pty", text.encode())
+        until(partial(_ends_with, path, text))
+    assert output(path) == "one two three "
+
+
+@requirement("recording:lag", "recording:spool")
+def test_a_flood_without_an_end_is_converted_while_it_goes_on(recorder, tmp_path):
+    tap = recorder.record("sh", CastHeader())
+    written(recorder)
+    (path,) = tmp_path.glob("*.cast")
+    line = b"x" * 998 + b"\r\n"
+    printed = 0
+    # More than the spool has room for, and no pause.
+    while printed < 2 * SPOOL_BYTES:
+        until(partial(recorder.has_room, 32 * len(line)))
+        tap.output(1, "pty", line * 32)
+        printed += 32 * len(line)
+    assert path.stat().st_size > 0.2 * printed
+    tap.closed()
+    written(recorder)
+    assert len(output(path)) == printed
+    assert not any(event.code == "m" for event in events(path))
+
+
+@requirement("recording:spool")
+def test_memory_is_given_back_after_a_flood(recorder):
+    tap = recorder.record("sh", CastHeader())
+    for _ in range(200):
+        tap.output(1, "pty", b"x" * 100_000)
+    assert spooled() > 10_000_000
+    written(recorder)
+    until(lambda: spooled() < 100_000)
+
+
+@requirement("recording:writer")
+def test_terminals_of_one_second_have_files_of_their_own(recorder, tmp_path):
+    taps = [recorder.record("sh", CastHeader()) for _ in range(5)]
+    for number, tap in enumerate(taps):
+        tap.output(1, "pty", b"terminal %d" % number)
+        tap.closed()
+    pid = written(recorder)
+    assert {tap.path for tap in taps} == {str(path) for path in tmp_path.glob("*.cast")}
+    assert [output(Path(tap.path)) for tap in taps] == [f"terminal {n}" for n in range(5)]
+    os.kill(pid, signal.SIGKILL)
+    recorder.record("sh", CastHeader()).closed()
+    written(recorder)
+    assert len(list(tmp_path.glob("*.cast"))) == 6
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def spooled() -> int:
+    """The bytes of the segments that this process holds."""
+    total = 0
+    for entry in os.scandir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(entry.path).startswith("/memfd:recordings"):
+                total += os.stat(entry.path).st_size
+    return total
+
+
+def _ends_with(path: Path, text: str) -> bool:
+    return output(path).endswith(text)

@@ -49,13 +49,20 @@ class CastWriter:
         header: CastHeader,
         *,
         secrets: Iterable[str] = (),
+        is_again: bool = False,
     ) -> None:
-        """Raises OSError, also if the file exists."""
+        """Raises OSError, also if the file exists.
+
+        If *is_again*, an earlier writer may have made this recording, which is begun anew then.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._begin(os.fspath(path), flags, header.version, secrets)
+        self._prepare(os.fspath(path), header.version, secrets)
+        line = bytearray(self._clean(header).encode())
+        self._fill(line)
+        if is_again and _begins_with(self.path, line):
+            os.unlink(self.path)
+        self._open(flags)
         try:
-            line = bytearray(self._clean(header).encode())
-            self._fill(line)
             self._append(line)
         except BaseException:
             self._release()
@@ -66,7 +73,8 @@ class CastWriter:
         """Go on with a recording at *state*; what was written after it is cut. Raises OSError."""
         writer = cls.__new__(cls)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        writer._begin(state.path, flags, state.version, secrets)
+        writer._prepare(state.path, state.version, secrets)
+        writer._open(flags)
         try:
             if os.fstat(writer._fd).st_size < state.size:
                 raise OSError(errno.EIO, "the recording was cut by another program", state.path)
@@ -79,7 +87,7 @@ class CastWriter:
         writer._filter.take_over(state.held, state.stars)
         return writer
 
-    def _begin(self, path: str, flags: int, version: Version, secrets: Iterable[str]) -> None:
+    def _prepare(self, path: str, version: Version, secrets: Iterable[str]) -> None:
         self.path = path
         self.size = 0
         self._version = version
@@ -87,7 +95,9 @@ class CastWriter:
         self._filter = SecretFilter(secrets)
         # The time that readers have after the last line: the sum of what was written.
         self._written = 0.0
-        self._fd = os.open(path, flags, 0o600)
+
+    def _open(self, flags: int) -> None:
+        self._fd = os.open(self.path, flags, 0o600)
 
     @property
     def state(self) -> WriterState:
@@ -220,6 +230,15 @@ class CastWriter:
             os.ftruncate(self._fd, self.size + end)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         self.size += len(data)
+
+
+def _begins_with(path: str, line: bytearray) -> bool:
+    """True if the file at *path* begins with *line*, or with a part of it and has no more."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+            return line.startswith(file.read(len(line)))
+    except OSError:
+        return False
 
 
 def _encode(text: str) -> bytes:

@@ -6,6 +6,8 @@ import contextlib
 import datetime
 import os
 import re
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +19,13 @@ SUFFIX = ".cast"
 INDEX_SUFFIX = ".index"
 # Only recordings with a name of this form, as `new_path` makes them, are removed for the quota.
 _OURS = re.compile(r"\d{8}T\d{6}-")
+
+
+def new_name(name: str) -> str:
+    """The name of a recording that begins now: the time, and *name* as far as it is fit."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
+    clean = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "terminal"
+    return f"{now}-{clean}"
 
 
 class FoundRecording(NamedTuple):
@@ -49,15 +58,15 @@ class RecordingFiles:
 
     def new_path(self, name: str) -> Path:
         """A path that no file has: the time, and *name* as far as it is fit for a file."""
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
-        clean = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "terminal"
-        number = 1
-        while True:
+        return next(path for path in self.free_paths(new_name(name)) if not path.exists())
+
+    def free_paths(self, name: str) -> Iterator[Path]:
+        """Paths for a recording of this name, none of which is written now; they may exist."""
+        for number in count(1):
             more = "" if number == 1 else f"-{number}"
-            path = self.directory / f"{now}-{clean}{more}{SUFFIX}"
-            if path.name not in self._open and not path.exists():
-                return path
-            number += 1
+            path = self.directory / f"{name}{more}{SUFFIX}"
+            if path.name not in self._open:
+                yield path
 
     def begun(self, path: str) -> None:
         self._open.add(os.path.basename(path))

@@ -1,121 +1,128 @@
-"""The writer: the process that writes the recordings of a recorder.
+"""The writer: the process that turns the spool of a recorder into recordings.
 
-It reads batches from the socket that is its stdin until the recorder is gone, and then ends all
-recordings. Nothing is lost if it is killed: the recorder starts another one, which cuts what was
-not confirmed, and gets it again.
+It converts soon after something was printed. During a flood of output it waits until the flood
+pauses, or until much or old output is in the spool: a machine with few processors is busy enough
+then, and large blocks are cheaper to convert.
+
+Nothing is lost if this process is killed: the recorder starts another one, which cuts what was
+not confirmed, and reads it again. If the recorder is killed, this process reads the spool to the
+end, ends the recordings and then itself.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import select
 import signal
 import socket
+import time
 
 from exec_server.own_interpreter import give_way, hide
-from exec_server.recording.cast_format import WriterState
-from exec_server.recording.cast_writer import CastWriter
+from exec_server.recording.open_casts import OpenCasts
 from exec_server.recording.recording_files import RecordingFiles
+from exec_server.recording.spool import SpoolReader
 from exec_server.recording.writer_messages import (
-    BeginCast,
-    CastMark,
-    CastOutput,
-    CastResize,
-    EndCast,
-    ResumeCast,
-    WriterAnswer,
-    WriterEvent,
+    HURRY,
     WriterTerms,
-    receive_events,
     receive_terms,
+    receive_words,
     send,
 )
 
-# Output in bytes after which the quota is looked at again.
-_BETWEEN_CHECKS = 1 << 20
+# Output that comes so soon after other output is written with it.
+_GATHER_SECONDS = 0.02
+# More output within a look at the spool is a flood.
+_LOOK_SECONDS, _FLOOD_BYTES = 0.05, 256 << 10
+# During a flood so much may be in the spool, for so long, before it is converted nevertheless. It
+# leaves the recorder a quarter of its spool for what is printed meanwhile.
+MOST_BYTES = 48 << 20
+MOST_SECONDS = 2.0
+# So much is converted at a time; larger blocks do not fit into the cache of a processor.
+BLOCK = 256 << 10
+# The recorder is told how far this is at least as often.
+_ANSWER_BYTES = 4 << 20
 
 
-class WriterProcess:
-    """Writes batches into files."""
+class SpoolWriter:
+    """Converts what is in the spool."""
 
-    def __init__(self, terms: WriterTerms) -> None:
-        self._files = RecordingFiles(terms.directory, quota=terms.quota)
-        self._writers: dict[int, CastWriter] = {}
-        self._next_checks: dict[int, int] = {}
+    def __init__(self, sock: socket.socket, terms: WriterTerms) -> None:
+        self._sock = sock
+        self._again_until = terms.again_until
+        self._reader = SpoolReader(offset=terms.offset)
+        self._casts = OpenCasts(RecordingFiles(terms.directory, quota=terms.quota))
+        self._casts.resume(terms.resumed)
+        self._answered = 0
+        self._is_hurried = False
+        self._is_alone = False
 
-    def take(self, events: list[WriterEvent], output: memoryview) -> WriterAnswer:
-        """Do what a batch says. A failure ends one recording, and the answer tells it."""
-        touched, failures, at = set(), {}, 0
-        for event in events:
-            number = event.terminal
-            size = event.size if isinstance(event, CastOutput) else 0
-            try:
-                self._do(event, output[at : at + size])
-            except Exception as exc:
-                failures[number] = str(exc) or type(exc).__name__
-                self._give_up(number)
-            touched.add(number)
-            at += size
-        states = {each: self._state(each) for each in touched if each in self._writers}
-        return WriterAnswer(states, failures)
+    def run(self) -> None:
+        """Convert until the recorder is gone, and then the rest."""
+        while not self._is_alone:
+            self._listen(None)
+            self._gather()
+            self._convert()
+        while self._convert_block():
+            pass
+        self._casts.take(self._reader.rest(), is_again=False)
+        self._reader.close()
+        self._casts.close()
+        self._answer(is_idle=True)
 
-    def _do(self, event: WriterEvent, output: memoryview) -> None:
-        if isinstance(event, BeginCast | ResumeCast):
-            self._open(event)
-        elif (writer := self._writers.get(event.terminal)) is None:
-            return
-        elif isinstance(event, CastOutput):
-            writer.output(event.time, output)
-            self._check(event.terminal, writer, event.time)
-        elif isinstance(event, CastResize):
-            writer.resized(event.time, event.columns, event.rows)
-        elif isinstance(event, CastMark):
-            writer.mark(event.time, event.text)
-        else:
-            self._end(event, writer)
+    def _listen(self, seconds: float | None) -> bool:
+        """Wait for a word of the recorder; False if there was none within *seconds*."""
+        if not select.select([self._sock], [], [], seconds)[0]:
+            return False
+        words = b""
+        # The connection is reset if the recorder has not read the last answer.
+        with contextlib.suppress(OSError):
+            words, segments = receive_words(self._sock)
+            for each in segments:
+                self._reader.add(each)
+        self._is_alone = not words
+        self._is_hurried |= self._is_alone or HURRY in words
+        return True
 
-    def _open(self, event: BeginCast | ResumeCast) -> None:
-        self._files.make_room()
-        if isinstance(event, BeginCast):
-            if event.is_again:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(event.path)
-            writer = CastWriter(event.path, event.header, secrets=event.secrets)
-        else:
-            writer = CastWriter.resumed(event.state, secrets=event.secrets)
-        self._files.begun(writer.path)
-        self._writers[event.terminal] = writer
-        self._next_checks[event.terminal] = 0
+    def _gather(self) -> None:
+        """Wait for what else is printed now, but not for long."""
+        deadline = time.monotonic() + MOST_SECONDS
+        seconds, before = _GATHER_SECONDS, self._reader.waiting
+        while not self._is_hurried and time.monotonic() < deadline:
+            self._wait(seconds)
+            waiting = self._reader.waiting
+            if waiting - before < _FLOOD_BYTES or waiting >= MOST_BYTES:
+                return
+            seconds, before = _LOOK_SECONDS, waiting
 
-    def _check(self, number: int, writer: CastWriter, time: float) -> None:
-        if writer.size >= self._next_checks[number]:
-            self._next_checks[number] = writer.size + _BETWEEN_CHECKS
-            if not self._files.make_room():
-                writer.mark(time, "the recording ends here: the quota is used up")
-                raise OSError("the quota of recordings is used up")
+    def _wait(self, seconds: float) -> None:
+        """Listen for so long, or until the recorder wants everything at once."""
+        deadline = time.monotonic() + seconds
+        while not self._is_hurried and (left := deadline - time.monotonic()) > 0:
+            self._listen(left)
 
-    def _end(self, event: EndCast, writer: CastWriter) -> None:
-        del self._writers[event.terminal]
-        self._files.finished(writer.path)
-        try:
-            if event.status is not None:
-                writer.exited(event.time, event.status)
-        finally:
-            writer.close(event.time)
+    def _convert(self) -> None:
+        """Convert what is there now, and tell the recorder."""
+        end = self._reader.count + self._reader.waiting
+        is_more = True
+        while is_more and self._reader.count < end:
+            is_more = self._convert_block()
+        # The recorder wakes this process if there is more.
+        self._answer(is_idle=True)
+        self._is_hurried = self._is_alone
 
-    def _give_up(self, number: int) -> None:
-        if (writer := self._writers.pop(number, None)) is not None:
-            self._files.finished(writer.path)
-            with contextlib.suppress(OSError):
-                writer.close(0.0)
+    def _convert_block(self) -> bool:
+        """False if there is nothing to convert."""
+        is_again = self._reader.count < self._again_until
+        frames = self._reader.read(BLOCK)
+        self._casts.take(frames, is_again=is_again)
+        if self._reader.count - self._answered >= _ANSWER_BYTES:
+            self._answer(is_idle=False)
+        return bool(frames)
 
-    def _state(self, number: int) -> WriterState:
-        return self._writers[number].state
-
-    def close(self) -> None:
-        """The recorder is gone: what was held back is written as far as it is no secret."""
-        for number in tuple(self._writers):
-            self._give_up(number)
+    def _answer(self, *, is_idle: bool) -> None:
+        self._answered = self._reader.count
+        with contextlib.suppress(OSError):
+            send(self._sock, self._casts.tell(self._answered, is_idle=is_idle))
 
 
 def main() -> None:
@@ -126,9 +133,4 @@ def main() -> None:
     # It knows the secrets.
     hide()
     with socket.socket(fileno=0) as sock, contextlib.suppress(EOFError, OSError):
-        process = WriterProcess(receive_terms(sock))
-        try:
-            while True:
-                send(sock, process.take(*receive_events(sock)))
-        finally:
-            process.close()
+        SpoolWriter(sock, receive_terms(sock)).run()
