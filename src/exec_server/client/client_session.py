@@ -271,6 +271,12 @@ class ClientSession:
             text = f"{exc}: {method.name} may have been carried out"
             raise type(exc)(text, may_have_run=True) from exc
 
+    async def call_on(self, link: ConnectionLink, method: Method[P, R], params: P) -> R:
+        """The answer to a request that goes through *link* or not at all, without a deadline."""
+        with tracing.calling(method.name, params) as trace, self.flow.calling():
+            self._watch.wake()
+            return await link.call(method, params, seconds=None, trace=trace)
+
     def _is_waiting(self) -> bool:
         """True if the client waits for the server, so that it has to notice a dead connection."""
         is_following = (

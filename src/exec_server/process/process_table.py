@@ -313,9 +313,16 @@ class ProcessTable:
             child.write_ids.add(write_id)
         return _ACCEPTED
 
-    async def _write_later(self, accepted: asyncio.Future[None]) -> process.WriteResult:
-        await accepted
-        return _ACCEPTED
+    def _write_later(self, accepted: asyncio.Future[None]) -> asyncio.Future[process.WriteResult]:
+        """The answer once the write is accepted; a cancelled request takes its write back.
+
+        This is no coroutine: one that has not begun when the connection is lost would not take its
+        write back, and a write that came before it, and comes again, would be accepted after it.
+        """
+        answer: asyncio.Future[process.WriteResult] = accepted.get_loop().create_future()
+        answer.add_done_callback(lambda _: accepted.cancel())
+        accepted.add_done_callback(partial(_answer_write, answer))
+        return answer
 
     def close_stdin(
         self, params: process.CloseStdinParams, *, is_owner: bool = True
@@ -553,6 +560,19 @@ class ProcessTable:
                 give_back_memory(child.log.retained_cost)
                 child.discard()
                 self._forget_durable(child)
+
+
+def _answer_write(
+    answer: asyncio.Future[process.WriteResult], accepted: asyncio.Future[None]
+) -> None:
+    if answer.done():
+        return
+    if accepted.cancelled():
+        answer.cancel()
+    elif (error := accepted.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(_ACCEPTED)
 
 
 def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]) -> None:

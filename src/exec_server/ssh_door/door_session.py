@@ -26,6 +26,7 @@ from exec_server.client.process.framed_input import (
     can_end_input,
     start_with_input,
 )
+from exec_server.client.process.input_ahead import InputAhead, can_write_ahead
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import (
     ExecServerError,
@@ -221,17 +222,38 @@ class DoorSession(SSHServerStreamSession[bytes]):
             await self._tell_end(process)
 
     async def _feed(self, process: RemoteProcess, stdin: SSHReader[bytes]) -> None:
+        # Helpers and stock servers get one write after the other.
+        if type(process) is RemoteProcess and await can_write_ahead(process):
+            takes_input = await self._feed_ahead(process, stdin)
+        else:
+            takes_input = await self._pass_on(process.write, stdin)
+        if takes_input and not self._gone.is_set():
+            with contextlib.suppress(StdinClosed, MethodNotFound):
+                await process.close_stdin()
+
+    async def _feed_ahead(self, process: RemoteProcess, stdin: SSHReader[bytes]) -> bool:
+        async with InputAhead(process) as ahead:
+            takes_input = await self._pass_on(ahead.write, stdin)
+            if takes_input:
+                try:
+                    await ahead.flush()
+                except StdinClosed:
+                    return False
+            return takes_input
+
+    async def _pass_on(
+        self, write: Callable[[bytes], Awaitable[None]], stdin: SSHReader[bytes]
+    ) -> bool:
+        """Write all input; False if the process does not take all of it."""
         takes_input = True
         while data := await stdin.read(INPUT_BYTES):
             if takes_input:
                 try:
-                    await process.write(data)
+                    await write(data)
                 except StdinClosed:
                     # What follows is dropped, so that the client can go on to its end of input.
                     takes_input = False
-        if takes_input and not self._gone.is_set():
-            with contextlib.suppress(StdinClosed, MethodNotFound):
-                await process.close_stdin()
+        return takes_input
 
     async def _copy(
         self, process: DoorProcess, stdout: SSHWriter[bytes], stderr: SSHWriter[bytes]

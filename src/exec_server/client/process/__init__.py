@@ -17,6 +17,7 @@ sharing_calls.py      `watch` and `control`: looking on, and driving
 watched_process.py    WatchedProcess: the handle of one who looks on
 watched_processes.py  all watches of a client: routes events, watches again after a reconnect
 control.py            who takes part in a process, as the server has told
+input_ahead.py        input with two writes under way
 framed_input.py       input that a helper command ends, on servers that cannot end it
 python_helper.py      helper commands in Python that the server's machine runs
 run_to_end.py         `run`: write input, collect output, enforce the timeout
