@@ -100,6 +100,8 @@ ATTEMPTS = {
     "inet": lambda: socket.socket().close(),
     "ptrace": lambda: called(libc.ptrace(PTRACE_TRACEME, 0, 0, 0)),
     "mount": lambda: called(libc.mount(b"x", workspace.encode(), b"tmpfs", 0, None)),
+    # As bubblewrap does it: MS_SILENT | MS_BIND, without a type and without options.
+    "silent-bind": lambda: called(libc.mount(workspace.encode(), b"/", None, 0x9000, None)),
     "new-root": new_root,
     "unshare": lambda: called(libc.unshare(0x20000)),
     "uring": lambda: called(libc.syscall(IO_URING_SETUP, 1, 0)),

@@ -158,6 +158,16 @@ async def test_a_new_root_directory_opens_no_fifo_outside(wire, place):
 
 
 @on_both_backends
+@requirement("denials/records:mounts-of-the-sandbox")
+async def test_a_bind_in_the_form_of_bubblewrap_is_refused(wire, place, backend):
+    results, answer, _ = await tried(wire, place, backend, "silent-bind")
+    assert results["silent-bind"] == str(errno.EPERM)
+    # In bubblewrap the supervisor does not hear of it: it would hear of every mount of a sandbox.
+    is_heard = backend == "landlock"
+    assert keys(answer) == ([("syscall", "call", "mount")] if is_heard else [])
+
+
+@on_both_backends
 @requirement("denials/records:unforgeable")
 async def test_a_command_cannot_write_to_the_channel_of_the_records(wire, place, backend):
     results, answer, done = await tried(wire, place, backend, "write", "forge")
