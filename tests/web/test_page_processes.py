@@ -196,6 +196,25 @@ async def test_an_environment_says_how_it_is(server):
             assert (await tab.call("place.connect", place="p0"))["state"] == "connected"
 
 
+@requirement("web/safety:sizes")
+async def test_a_terminal_of_another_client_is_no_larger_than_a_tab_can_draw(server):
+    async with connect(server.url) as agent:
+        handle = await agent.start(["cat"], tty=True, rows=65535, cols=65535)
+        async with browsing(place_of(server.url)) as browser:
+            await browser.sign_in()
+            async with browser.tab() as tab:
+                await tab.call("place.connect", place="p0")
+                [listed] = await tab.call("process.list", place="p0")
+                named = {"process": handle.process_id, "session": listed["sessionId"]}
+                made = await tab.call("process.watch", place="p0", **named, **SIZE)
+                assert (made["columns"], made["rows"]) == (1000, 1000)
+                await tab.call("shown.follow", id=made["id"], channel=1)
+                await handle.resize(65535, 3)
+                await tab.event("shown", id=made["id"], columns=3, rows=1000)
+                await tab.call("shown.close", id=made["id"])
+        await handle.terminate()
+
+
 @requirement("web/processes:watch")
 async def test_a_process_of_an_agent_is_watched_taken_and_given_back(server):
     async with connect(server.url) as agent:

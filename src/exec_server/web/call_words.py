@@ -7,7 +7,8 @@ from typing import Any
 
 _MAX_TEXT = 4096
 _MAX_WORDS = 1000
-_MAX_SIDE = 1000
+# The largest terminal that a tab draws.
+MAX_SIDE = 1000
 # Names of signals are short, and so are the ids that we made.
 _MAX_NAME = 128
 
@@ -71,8 +72,8 @@ class CallWords:
 
     def size(self) -> tuple[int, int]:
         """The columns and rows of a terminal."""
-        columns = self.number("columns", least=2, most=_MAX_SIDE)
-        return columns, self.number("rows", least=1, most=_MAX_SIDE)
+        columns = self.number("columns", least=2, most=MAX_SIDE)
+        return columns, self.number("rows", least=1, most=MAX_SIDE)
 
 
 # Takes the members of a call and returns data for JSON.

@@ -21,6 +21,7 @@ from exec_server.client.process.watched_process import (
 )
 from exec_server.client.session_token import Cursor, SessionToken
 from exec_server.errors import ExecServerError
+from exec_server.web.call_words import MAX_SIDE
 from exec_server.web.process_list import end_facts
 from exec_server.web.replay_screen import OutputTail, ReplayScreen, TerminalScreen
 from exec_server.web.typed_input import TypedInput
@@ -60,7 +61,7 @@ class ShownProcess:
         self.argv = argv
         self.name = name
         self.is_terminal = is_terminal
-        self.size = screen_size
+        self.size = screen_size = _drawable(screen_size)
         self.started_at = time.time() * 1000
         self.state: ShownState = "running"
         self.problem: str | None = None
@@ -159,6 +160,7 @@ class ShownProcess:
         await self._process.resize(size[1], size[0])
 
     def _resized(self, size: Size) -> None:
+        size = _drawable(size)
         if size != self.size:
             self.size = size
             self._screen.resize(size[0], size[1])
@@ -305,6 +307,7 @@ class ShownProcess:
     def _repaint(self, size: Size, data: bytes) -> None:
         """Begin anew with a picture of the screen."""
         self._screen.close()
+        size = _drawable(size)
         self._screen = TerminalScreen(*size, self._answer)
         self._resized(size)
         self._screen.feed(data)
@@ -356,3 +359,9 @@ class ShownProcess:
 
 # Columns and rows.
 Size = tuple[int, int]
+
+
+def _drawable(size: Size) -> Size:
+    """A size that a browser can draw: a server, or another client of it, may name any."""
+    columns, rows = (min(max(each, 1), MAX_SIDE) for each in size)
+    return max(columns, 2), rows

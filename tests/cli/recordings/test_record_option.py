@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import stat
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from exec_server.recording.cast_reader import CastReader
 from tests.requirements import requirement
 from tests.support.casts import events, output
 from tests.support.cli import MakeTerminal, finished
+from tests.support.durable import jobs_of, state_servers
 from tests.support.leaks import eventually
+from tests.support.local import connected, resumed
 from tests.support.servers import start_server
+from tests.support.wire import ENV
 
 pytestmark = [pytest.mark.one_loop, pytest.mark.usefixtures("home")]
 
@@ -102,6 +106,28 @@ async def test_a_server_records_its_terminals(home, terminal: MakeTerminal):
     assert header.owner and header.columns == 90 and header.command is not None
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@requirement("recording:server", "recording:secrets")
+async def test_the_secrets_of_a_process_that_outlives_the_server_stay_secret(tmp_path):
+    folder = tmp_path / "recordings"
+    argv = ["sh", "-c", 'read x; echo "[$API_TOKEN]"; read y; exit 3']
+    env = {**ENV, "API_TOKEN": SECRET, "HARMLESS": "plain-text"}
+    with state_servers(tmp_path / "state", "--record-terminals", str(folder)) as servers:
+        async with connected(servers.url) as wire:
+            await wire.start("p", argv, tty=True, durable=True, env=env)
+            session = (await jobs_of(wire))[0]["sessionId"]
+            await eventually(lambda: recordings(folder))
+        servers.restart()
+        wire = await resumed(servers.url, session)
+        await eventually(lambda: len(recordings(folder)) == 2)
+        for _ in range(2):
+            write = {"processId": "p", "chunk": base64.b64encode(b"\n").decode()}
+            await wire.call("process/write", write)
+        await eventually(lambda: "x" in [e.code for p in recordings(folder) for e in events(p)])
+        await wire.socket.close()
+    shown = "".join(map(output, recordings(folder)))
+    assert f"[{'*' * len(SECRET)}]" in shown and SECRET not in shown
 
 
 @requirement("recording:server")
