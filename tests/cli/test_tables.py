@@ -19,6 +19,16 @@ def test_columns_grow_with_the_pages(capsys):
     assert capsys.readouterr().out == "A  B\n"
 
 
+def test_the_last_column_is_cut_to_the_width_of_the_terminal(capsys):
+    rows = [["1", "a long command that goes on"], ["2", "a short one"]]
+    print_table(["ID", "COMMAND"], rows, width=20)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["ID  COMMAND", "1   a long command …", "2   a short one"]
+    # There is no use in a column of a few letters.
+    print_table(["ID", "COMMAND"], rows, width=12)
+    assert "a long command that goes on" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "pages", [[], [[]], [[1]], [[], [{"a": [1, {}]}, "\u2028\\n"], [], [None]]]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,16 +13,21 @@ from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import errors_told
 from exec_server.cli.output_format import without_surrogates
 
+# The last column of a table is not cut to less than this.
+_LEAST_ROOM = 12
+
 
 class TablePrinter:
     """Columns, printed a page of rows at a time.
 
-    A column is as wide as its widest cell so far.
+    A column is as wide as its widest cell so far. Lines are not longer than *width* if that leaves
+    the last column some room: then its cells are cut.
     """
 
-    def __init__(self, headings: Sequence[str]) -> None:
+    def __init__(self, headings: Sequence[str], *, width: int | None = None) -> None:
         self._widths = [0 for _ in headings]
         self._waiting = [list(headings)]
+        self._width = width
 
     def add(self, rows: Iterable[Sequence[str]]) -> None:
         """Print a page of rows; the last column is not padded."""
@@ -29,10 +35,17 @@ class TablePrinter:
         self._waiting = []
         columns = zip(self._widths, *(map(len, line) for line in lines), strict=True)
         self._widths = [max(column) for column in columns]
+        room = None if self._width is None else self._width - sum(self._widths[:-1], self._gaps)
         for line in lines:
+            if room is not None and room >= _LEAST_ROOM and len(line[-1]) > room:
+                line[-1] = line[-1][: room - 1] + "…"
             cells = [cell.ljust(width) for cell, width in zip(line, self._widths, strict=True)]
             print("  ".join(cells).rstrip())
         sys.stdout.flush()
+
+    @property
+    def _gaps(self) -> int:
+        return 2 * (len(self._widths) - 1)
 
 
 class JsonListPrinter:
@@ -52,9 +65,19 @@ class JsonListPrinter:
         sys.stdout.write("\n]\n" if self._is_begun else "[]\n")
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print *rows* in columns under their headings."""
-    TablePrinter(headings).add(rows)
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None
+) -> None:
+    """Print *rows* in columns under their headings; see `TablePrinter`."""
+    TablePrinter(headings, width=width).add(rows)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that standard output is; None if it is another file."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def print_json(value: Any) -> None:

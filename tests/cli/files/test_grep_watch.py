@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.files.conftest import done, run
 from tests.requirements import requirement
+from tests.support.cli import finished
 from tests.support.servers import OURS
 from tests.support.wire import PATIENCE
 
@@ -144,3 +145,10 @@ async def test_watch_ends_after_a_number_of_changes(server, code):
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+@requirement("cli/files:watch")
+async def test_what_cannot_be_watched_is_named_as_it_was_written(server, tmp_path):
+    done = await finished("watch", f"{server.url}:{tmp_path}/nope")
+    assert done.status == 1
+    assert done.stderr == f"Error: {server.url}:{tmp_path}/nope: No such file or directory\n"

@@ -45,12 +45,12 @@ LINES = [
     ),
     (
         EndReport("limit", limit="wall", by=EndedBy("server")),
-        "the command was ended: it reached its limit wall; see --limit",
+        "the command was ended: it ran longer than its limit; see --limit wall=SECONDS",
         "limit wall",
     ),
     (
         EndReport("memory", limit="memory"),
-        "the command was ended: it reached its memory limit; see --limit memory=SIZE",
+        "the command was ended: it used more memory than its limit; see --limit memory=SIZE",
         "memory limit",
     ),
     (EndReport("lost", evidence="why"), "lost (why): the exit status is unknown", None),

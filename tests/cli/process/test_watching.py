@@ -11,6 +11,7 @@ import exec_server
 from tests.requirements import requirement
 from tests.support.cli import Cue, MakeTerminal, finished, line, running, status
 from tests.support.leaks import eventually
+from tests.support.local import server_with
 
 pytestmark = [pytest.mark.one_loop, pytest.mark.usefixtures("home")]
 
@@ -158,11 +159,26 @@ async def test_names_are_shown_and_taken_as_ids(server):
     # A name that was used before is that of the job that runs.
     assert (await finished(*words)).status == 0
     assert (await finished("kill", "-s", "KILL", server.url, "nightly")).status == 0
-    several = await finished("logs", "nightly")
-    assert several.status == 1 and "several processes have the name `nightly`" in several.stderr
     wrong = await finished("run", "--detach", "--name", "a b", server.url, "--", "true")
     assert wrong.status == 2
     assert (await finished("attach", "--watch", "--force", "nightly")).status == 2
+
+
+@requirement("sharing/prompt:names")
+async def test_a_name_that_is_used_again_is_that_of_the_one_that_runs(server):
+    async def started(url: str, script: str) -> str:
+        words = ("run", "--detach", "--name", "nightly", url, "--", "sh", "-c", script)
+        return (await finished(*words)).stdout.decode().strip()
+
+    first = await started(server.url, "echo first; exec sleep 1000")
+    await started(server.url, "echo second")
+    assert (await finished("logs", "nightly")).stdout == b"first\n"
+    assert (await finished("kill", "-s", "KILL", "nightly")).status == 0
+    assert first in (await finished("ps")).stdout.decode()
+    async with server_with() as other:
+        await started(other.url, "echo third")
+        several = await finished("logs", "nightly")
+    assert several.status == 1 and "several processes have the name `nightly`" in several.stderr
 
 
 @requirement("sharing/prompt:keep")

@@ -140,3 +140,9 @@ async def test_wrong_options_of_the_server_are_refused(tmp_path):
     words = ("--record-terminals", str(tmp_path), "--record-secrets", str(tmp_path / "none"))
     done = await finished(*words)
     assert done.status == 1 and "cannot read" in done.stderr
+
+
+async def test_a_file_that_is_written_as_a_word_gets_a_tip(server):
+    done = await finished("run", "-t", "--record", "demo.cast", server.url, "--", "true")
+    assert done.status == 2
+    assert "tip: a file for --record is written '--record=demo.cast'" in done.stderr

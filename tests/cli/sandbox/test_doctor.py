@@ -115,6 +115,18 @@ def test_too_few_descriptors_are_told(monkeypatch):
 
 
 @requirement("doctor:checks")
+def test_it_tells_where_state_is_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = doctor_checks._state()
+    assert (found.works, found.found) == (True, f"{tmp_path}/exec-server")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    found = doctor_checks._state()
+    assert not found.works and found.obstacle is not None and found.remedy is not None
+    assert "no process can be detached" in found.obstacle
+
+
+@requirement("doctor:checks")
 def test_a_bubblewrap_that_others_could_replace_is_told(tmp_path):
     program = tmp_path / "folder" / "bwrap"
     program.parent.mkdir()

@@ -76,6 +76,8 @@ def test_a_default_that_cannot_be_made_is_no_reason_not_to_start(tmp_path, caplo
     environ = {"XDG_STATE_HOME": str(tmp_path / "file")}
     assert chosen("--listen", FIXED[0], **environ) is None
     assert "cannot be made" in caplog.text
+    # The operator sees it although only errors are logged.
+    assert [record.__dict__.get("notice") for record in caplog.records] == ["no state"]
 
 
 @requirement("cli/state:named")

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 
 from exec_server.cli import exit_codes
-from exec_server.cli.files.file_command import remote_targets, run_file_command, say, targets_parser
+from exec_server.cli.files.file_command import (
+    reason,
+    remote_targets,
+    run_file_command,
+    say,
+    targets_parser,
+)
 from exec_server.cli.files.targets import Servers
 from exec_server.cli.options import add_output
 from exec_server.cli.output_format import printable_json
 from exec_server.cli.parser import Append, Flag, count
 from exec_server.client.files.change_reports import Changes
+from exec_server.errors import ConfigurationError, RpcError
 
 _EXAMPLES = """\
   Print what changes in a tree, until Ctrl-C:
@@ -49,7 +57,11 @@ def watch_command(words: list[str]) -> int:
         files, path = await servers.files(target), await servers.path(target)
         watching = files.watch(path, recursive=not values.no_recursive, ignore=values.exclude or ())
         left = values.count
-        async with watching:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(watching)
+            except RpcError as exc:
+                raise ConfigurationError(f"{target}: {reason(exc)}") from exc
             print(f"watching {target}", file=sys.stderr, flush=True)
             async for changes in watching:
                 found = _lines(changes, is_json=values.output == "json")

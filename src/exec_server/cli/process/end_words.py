@@ -16,6 +16,15 @@ from exec_server.protocol.ends import EndedBy, EndReport, Usage
 _FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS", "SIGTRAP")
 # The keys and the closing of a terminal send these; its user knows.
 _OF_A_TERMINAL = ("SIGINT", "SIGQUIT", "SIGHUP")
+# What a command did that has reached a limit, and how the limit is written.
+_REACHED = {
+    "memory": ("used more memory than its limit", "memory=SIZE"),
+    "pids": ("had more processes than its limit", "pids=COUNT"),
+    "cpuSeconds": ("used more processor time than its limit", "cpuSeconds=SECONDS"),
+    "wall": ("ran longer than its limit", "wall=SECONDS"),
+    "outputBytes": ("printed more than its limit", "outputBytes=SIZE"),
+    "disk": ("wrote more to disks than its limit", "disk=SIZE"),
+}
 _DENIED = (
     "the sandbox has probably refused something to the command; the options --sandbox and --net "
     "say what it may do"
@@ -28,9 +37,11 @@ def end_line(end: EndReport | UnsetType | None) -> str | None:
         return None
     match end.cause:
         case "limit":
-            return f"the command was ended: it reached its limit {end.limit}; see --limit"
+            did, limit = _REACHED.get(end.limit or "", (f"reached its limit {end.limit}", ""))
+            return f"the command was ended: it {did}; see --limit {limit}".rstrip()
         case "memory":
-            return "the command was ended: it reached its memory limit; see --limit memory=SIZE"
+            did, limit = _REACHED["memory"]
+            return f"the command was ended: it {did}; see --limit {limit}"
         case "outerMemory":
             return (
                 "the kernel ended the command: memory was exhausted outside of its own limit, on "

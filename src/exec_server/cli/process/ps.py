@@ -22,7 +22,7 @@ from exec_server.cli.process.detached.saved_session_options import access_of, sa
 from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore, shown_time
 from exec_server.cli.process.detached.server_jobs import as_session, ask_jobs, job_ids
 from exec_server.cli.process.end_words import report_facts, short_end
-from exec_server.cli.tables import failure_teller, print_json_entries, print_table
+from exec_server.cli.tables import failure_teller, print_json_entries, print_table, terminal_width
 from exec_server.errors import ExecServerError, InvalidRequest, MethodNotFound
 from exec_server.printable import printable
 from exec_server.protocol.ends import EndReport, Usage
@@ -256,7 +256,7 @@ def _print(listed: list[DetachedProcess], *, shows_owner: bool) -> None:
         headings.insert(1, "OWNER")
         for row, each in zip(rows, listed, strict=True):
             row.insert(1, (each.job and each.job.owner) or "-")
-    print_table(headings, rows)
+    print_table(headings, rows, width=terminal_width())
 
 
 def _print_ids(sessions: list[SavedSession]) -> None:

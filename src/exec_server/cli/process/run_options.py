@@ -334,6 +334,8 @@ def split_server(parser: Parser, arguments: Arguments) -> tuple[str, list[str]]:
     server, *argv = rest
     if not is_server(server):
         tip = f"\n\n  tip: did you mean '{meant}'?" if (meant := url_meant_by(server)) else ""
+        if getattr(arguments.values, "record", None) == "":
+            tip = f"\n\n  tip: a file for --record is written '--record={server}'"
         parser.error(f"invalid value '{server}' for '<SERVER>': expected {expected_server()}{tip}")
     if argv[:1] == ["--"]:
         del argv[0]

@@ -30,7 +30,7 @@ _NAMES = {
     "\x03": "interrupt",
     "\x1c": "interrupt",
 }
-HELP = "space pause . step ←→ 5s 0-9 tenths g G ends [ ] marks + - speed / n N find q quit"
+HELP = "q quit space pause . step ←→ 5s 0-9 tenths gG ends [] marks +- speed /nN find"
 
 
 class PlayerKeys:

@@ -25,7 +25,13 @@ from exec_server.cli.recordings.recording_choice import (
     shown_moment,
 )
 from exec_server.cli.recordings.replay_command import add_play_options, play
-from exec_server.cli.tables import JsonListPrinter, TablePrinter, print_json_failure, print_table
+from exec_server.cli.tables import (
+    JsonListPrinter,
+    TablePrinter,
+    print_json_failure,
+    print_table,
+    terminal_width,
+)
 from exec_server.errors import ConfigurationError
 from exec_server.recording.recording_files import FoundRecording, RecordingFiles
 
@@ -149,7 +155,8 @@ def _list(values: argparse.Namespace) -> int:
         printer.end()
     elif found:
         rows = [[each.name, _started(each), *_columns(each)] for each in found]
-        print_table(("NAME", "STARTED", "SIZE", "TERMINAL", "OWNER", "COMMAND"), rows)
+        headings = ("NAME", "STARTED", "SIZE", "TERMINAL", "OWNER", "COMMAND")
+        print_table(headings, rows, width=terminal_width())
     else:
         print(f"there are no recordings in {files.directory}", file=sys.stderr)
     return exit_codes.OK

@@ -57,6 +57,7 @@ async def checks() -> list[Check]:
         *[each async for each in _commands()],
         *[each async for each in _limits()],
         _screens(),
+        _state(),
     ]
 
 
@@ -66,6 +67,21 @@ def _python() -> Check:
     oldest = ".".join(map(str, _OLDEST_PYTHON))
     obstacle = None if works else f"Python {oldest} or newer is needed"
     return Check("python", works, found, obstacle, is_needed=True)
+
+
+def _state() -> Check:
+    """Where records of detached processes are, and the durable jobs of a server without --state."""
+    from exec_server.cli.serve.state_place import can_be_made
+    from exec_server.remote.state_dir import state_home
+
+    remedy = "set HOME or XDG_STATE_HOME to a directory that you may write to, or use --state"
+    place = state_home()
+    if not place.is_absolute():
+        return Check("state", False, None, "this user has no home directory", remedy)
+    if not can_be_made(place):
+        text = f"{place} cannot be made or written to: no process can be detached from here"
+        return Check("state", False, None, text, remedy)
+    return Check("state", True, str(place))
 
 
 def _open_files() -> Check:

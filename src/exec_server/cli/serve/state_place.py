@@ -49,8 +49,12 @@ def state_directory(options: ServeOptions, environ: Mapping[str, str] = os.envir
     except RuntimeError:
         # This user has no home directory.
         return None
-    if not _can_be_made(found):
-        logger.warning("no durable jobs: the directory %s cannot be made; see --state", found)
+    if not can_be_made(found):
+        logger.warning(
+            "no durable jobs: the directory %s cannot be made; see --state",
+            found,
+            extra={"notice": "no state"},
+        )
         return None
     return found
 
@@ -58,7 +62,7 @@ def state_directory(options: ServeOptions, environ: Mapping[str, str] = os.envir
 def usable_state_directory(options: ServeOptions) -> Path | None:
     """`state_directory`; raises ConfigurationError also if it is named and cannot be made."""
     found = state_directory(options)
-    if options.state is not None and found is not None and not _can_be_made(found):
+    if options.state is not None and found is not None and not can_be_made(found):
         raise ConfigurationError(
             f"the state directory {found} cannot be made or written to; give --state another "
             "directory, or `none` for a server without durable jobs"
@@ -112,7 +116,7 @@ def _machine() -> str:
         return ""
 
 
-def _can_be_made(directory: Path) -> bool:
+def can_be_made(directory: Path) -> bool:
     """True if *directory* exists, or can be made below the nearest directory that exists."""
     for place in (directory, *directory.parents):
         if os.path.lexists(place):

@@ -147,7 +147,7 @@ async def open_saved(
     the server that had a session can say that it has expired; another server may have the name by
     now. No answer removes the record, which may be the only way back to the process.
     """
-    access = _access_to(session, access)
+    access = access_to(session, access)
     limits = DEFAULT_LIMITS
     if not is_patient:
         # With this pause a second attempt does not fit into the time.
@@ -175,7 +175,7 @@ async def open_saved(
         yield client
 
 
-def _access_to(session: SavedSession, access: ServerAccess) -> ServerAccess:
+def access_to(session: SavedSession, access: ServerAccess) -> ServerAccess:
     """How the server of *session* is reached: as the options say, or else as its record does."""
     if access.token is None and session.token_file is not None:
         token = token_in_file(session.token_file)
@@ -190,7 +190,7 @@ def open_beside(
     on_state: Callable[[ConnectionState], None] | None = None,
 ) -> AbstractAsyncContextManager[ExecServerClient]:
     """Connect to the server of *session* with a session of its own, which disturbs no other."""
-    found = _access_to(session, access)
+    found = access_to(session, access)
     return server_access.open_server(
         session.server,
         token=found.token,
@@ -202,7 +202,7 @@ def open_beside(
 
 async def jobs_of(session: SavedSession, access: ServerAccess) -> list[JobInfo]:
     """The durable jobs on the server of *session*. Raises the errors of a connection and a call."""
-    async with _access_to(session, access).open(session.server) as client:
+    async with access_to(session, access).open(session.server) as client:
         return await client.jobs(every=True)
 
 

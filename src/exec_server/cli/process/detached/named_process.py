@@ -6,7 +6,7 @@ import msgspec
 
 from exec_server.cli import server_access
 from exec_server.cli.parser import Parser
-from exec_server.cli.process.detached.detach import ServerAccess
+from exec_server.cli.process.detached.detach import ServerAccess, access_to
 from exec_server.cli.process.detached.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.detached.server_jobs import as_session, ask_for_job
 from exec_server.errors import ConfigurationError, MethodNotFound
@@ -80,7 +80,11 @@ async def find_process(
     Raises ConfigurationError if there is none, and the errors of a connection.
     """
     if server is None:
-        return NamedProcess(store.find(text))
+        named = store.named(text)
+        if len(named) == 1 or len({each.server for each in named}) != 1:
+            return NamedProcess(store.find(text))
+        # A name was used again: the server knows which of them runs.
+        server, access = named[-1].server, access_to(named[-1], access)
     here = [each for each in store.all() if each.server == server]
     try:
         job = await ask_for_job(server, text, access)
@@ -93,6 +97,7 @@ async def find_process(
         session = as_session(job, store, server=server, access=access)
         return NamedProcess(session, is_saved=False, job=job)
     matching = [each for each in here if text and each.id.startswith(text)]
+    matching = matching or [each for each in here if each.name == text][-1:]
     if len(matching) == 1:
         return NamedProcess(matching[0])
     place = server_access.shown(server)

@@ -134,7 +134,7 @@ class SessionStore:
         named: list[str] = []
         if text in found:
             found = [text]
-        elif text and (named := [each.id for each in self.all() if each.name == text]):
+        elif named := [each.id for each in self.named(text)]:
             found = named
         if len(found) > 1:
             what = "processes have the name" if named else "ids begin with"
@@ -146,6 +146,12 @@ class SessionStore:
                 "`exec-server ps SERVER` for the durable jobs of a server"
             )
         return session
+
+    def named(self, text: str) -> list[SavedSession]:
+        """The sessions with the name *text*, the oldest first; none if that is an id."""
+        if not text or text in self._ids():
+            return []
+        return [each for each in self.all() if each.name == text]
 
     def begins(self, text: str) -> bool:
         """True if the id of a session begins with *text*, or that is the name of one."""
