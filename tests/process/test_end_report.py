@@ -238,7 +238,11 @@ def test_no_cause_without_its_evidence(ending):
 def test_usage_says_where_it_comes_from():
     own = {"wall": 1.5, "cpu": 0.5, "max_rss": 4096, "read": 512, "written": 0}
     assert usage_of(own) == Usage(1.5, 0.5, 4096, 512, 0, source="rusage")
-    group = own | {"group": "cgroup2", "peak_memory": 8192, "processes": 3}
+    bound = own | {"is_rss_at_most": True}
+    assert usage_of(bound) == Usage(
+        1.5, 0.5, 4096, 512, 0, source="rusage", peak_memory_at_most=True
+    )
+    group = bound | {"group": "cgroup2", "peak_memory": 8192, "processes": 3}
     assert usage_of(group) == Usage(1.5, 0.5, 8192, 512, 0, 3, "cgroup2")
 
 

@@ -448,6 +448,25 @@ async def test_usage_has_time_memory_and_bytes(client):
     assert done.usage.written in (0, 4 << 20) or done.usage.written > 4 << 20
 
 
+@requirement("ends:usage")
+async def test_the_memory_of_a_small_program_is_at_most_that_of_the_keeper(client):
+    # Until a program is executed, the kernel counts the memory of the process that starts it.
+    small = await client.run(["true"])
+    assert 0 < small.usage.peak_memory < 64 << 20 and small.usage.peak_memory_at_most
+    code = "x = bytearray(100 << 20)"
+    large = await client.run([sys.executable, "-S", "-c", code])
+    assert large.usage.peak_memory > 100 << 20 and not large.usage.peak_memory_at_most
+
+
+@needs_bubblewrap
+@requirement("ends:usage")
+async def test_the_memory_of_a_small_program_in_bubblewrap_is_its_own(client):
+    for denials in (False, True):
+        async with await client.start(["true"], sandbox=read_only(), denials=denials) as process:
+            await process.wait()
+        assert process.usage.peak_memory < 6 << 20 and not process.usage.peak_memory_at_most
+
+
 # On the wire.
 
 
@@ -459,7 +478,8 @@ async def test_only_a_client_that_asks_gets_a_report(wire):
     await wire.start("ours", sh("exit 3"), report=True)
     event = await wire.event("ours", "process/exited")
     assert event["end"] == {"cause": "exited", "evidence": "the program returned 3"}
-    assert event["usage"].keys() == {"wall", "cpu", "peakMemory", "read", "written", "from"}
+    names = {"wall", "cpu", "peakMemory", "peakMemoryAtMost", "read", "written", "from"}
+    assert event["usage"].keys() == names
     read = await wire.call("process/read", {"processId": "ours"})
     listed = {
         each["processId"]: each for each in (await wire.call("process/list", {}))["processes"]

@@ -62,7 +62,7 @@ def test_several_limits_in_one_word_and_the_last_value_counts():
         ("wall=0", "more than 0"),
         ("cpuRate=1e3", "with a number of cores"),
         ("pids=1.5", "`pids` has to be a whole number"),
-        ("require=yes", "unknown limit 'require'"),
+        ("require=yes", "'require=yes' is not a limit: `require` takes no value"),
     ],
 )
 def test_a_wrong_limit_says_what_is_expected(text, said):

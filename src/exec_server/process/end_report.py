@@ -84,6 +84,7 @@ def end_report(ending: Ending) -> EndReport:
 def usage_of(facts: Mapping[str, Any]) -> Usage:
     """What a process and its descendants used."""
     group = facts.get("group")
+    is_of_group = "peak_memory" in facts
     return Usage(
         wall=facts.get("wall"),
         cpu=facts.get("cpu"),
@@ -91,7 +92,8 @@ def usage_of(facts: Mapping[str, Any]) -> Usage:
         read=facts.get("read"),
         written=facts.get("written"),
         processes=facts.get("processes"),
-        source=group if group is not None and "peak_memory" in facts else "rusage",
+        source=group if group is not None and is_of_group else "rusage",
+        peak_memory_at_most=not is_of_group and facts.get("is_rss_at_most", False),
     )
 
 

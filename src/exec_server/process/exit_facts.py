@@ -6,6 +6,8 @@ keeper writes them to a file::
 
     wall, cpu            seconds
     max_rss              bytes of the largest process
+    is_rss_at_most       True if it may have had less: until a program is executed, the kernel
+                         counts the memory of the process that starts it, which is the keeper's
     read, written        bytes from and to disks
     status               the wait status of a command in bubblewrap, whose own status is only a code
     sender               who sent the signal: {"kind", "pid", "exe"}; see signal_senders.py. The
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import signal
 import time
 from importlib.util import module_from_spec, spec_from_file_location
@@ -55,10 +58,13 @@ class _ReportedProgram:
         self.started = started
         self.facts: dict[str, Any] = {}
 
-    def add_usage(self, used: Any) -> None:
+    def add_usage(self, used: Any, *, is_from_keeper: bool) -> None:
+        """Add what *used* says; *is_from_keeper* if the keeper itself has started the process."""
         # A command has ended when bubblewrap has.
         self.facts.setdefault("wall", (time.monotonic_ns() - self.started) / 1e9)
         self.facts["max_rss"] = used.ru_maxrss * 1024
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if is_from_keeper else -1
+        self.facts["is_rss_at_most"] = used.ru_maxrss <= own
         self.facts["cpu"] = used.ru_utime + used.ru_stime
         self.facts["read"] = used.ru_inblock * _BLOCK_BYTES
         self.facts["written"] = used.ru_oublock * _BLOCK_BYTES
@@ -93,9 +99,9 @@ class ExitFacts:
         program = self._joined.pop(pid, None)
         if program is not None:
             # These are the processes of the namespace, without bubblewrap itself.
-            program.add_usage(used)
+            program.add_usage(used, is_from_keeper=False)
         elif (program := self._programs.get(pid)) is not None:
-            program.add_usage(used)
+            program.add_usage(used, is_from_keeper=True)
             self._add_signal(program, status)
 
     def _add_signal(self, program: _ReportedProgram, status: int) -> None:

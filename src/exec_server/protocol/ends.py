@@ -66,3 +66,6 @@ class Usage(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     # Where the values come from: "cgroup2", "cgroup1" or "rusage". With "rusage" the peak is that
     # of the largest process.
     source: str | None = msgspec.field(default=None, name="from")
+    # True if the peak may have been less: the kernel counts the memory of the process that starts a
+    # program until the program is executed.
+    peak_memory_at_most: bool = False

@@ -61,6 +61,8 @@ def _parsed(word: str) -> tuple[str, Any]:
         return REQUIRE, True
     name, equals, text = word.partition("=")
     known = _NAMES.get(name.strip().lower().replace("-", "").replace("_", ""))
+    if known is None and name == REQUIRE:
+        raise WrongLimit(f"'{word}' is not a limit: `{REQUIRE}` takes no value")
     if known is None:
         valid = ", ".join(LIMIT_NAMES)
         raise UnknownLimit(

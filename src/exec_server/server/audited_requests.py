@@ -343,6 +343,9 @@ def _report_facts(end: EndReport | None, usage: Usage | None) -> Facts:
             facts["ended_by"] = " ".join(filter(None, (end.by.kind, end.by.principal, end.by.exe)))
     if isinstance(usage, Usage):
         numbers = msgspec.to_builtins(usage)
+        if numbers.pop("peakMemoryAtMost", False):
+            # The audit has only what is known.
+            del numbers["peakMemory"]
         facts["usage"] = {
             name: value for name, value in numbers.items() if isinstance(value, int | float)
         }

@@ -76,6 +76,8 @@ def test_stats_leave_out_what_is_not_known():
         "cpu       0.500 s",
         "memory    3.0 MiB (the largest process)",
     ]
+    small = Usage(1.25, 0.5, 3 << 20, source="rusage", peak_memory_at_most=True)
+    assert "memory    at most 3.0 MiB (the largest process)" in stats_text(small)
     assert "does not tell" in stats_text(None)
 
 

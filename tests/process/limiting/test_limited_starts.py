@@ -11,13 +11,16 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from exec_server.cli.process.limit_options import tell_limits
 from exec_server.client_urls import connect
 from exec_server.errors import InternalError, InvalidRequest, MethodNotFound, ProcessLost
 from exec_server.limits import Limits
-from exec_server.protocol.resources import ResourceLimits
+from exec_server.protocol.resources import GrantedLimit, ResourceLimits
 from exec_server.protocol.sandbox import workspace_write
 from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
@@ -549,3 +552,15 @@ async def test_closed_files_in_memory_are_limited_in_a_sandbox(here):
     done = await here.run([PYTHON, "-c", FILLS], sandbox=workspace_write(["/tmp"]), limits=limits)
     lines = done.stdout.decode().splitlines()
     assert lines == ["No space left on device", "8", "Read-only file system"], done.stderr
+
+
+@requirement("limits:cli")
+def test_a_limit_that_became_wider_is_warned_of(capsys):
+    granted = {"cpuRate": GrantedLimit(0.01, "cgroup2", "tree", "exact in each 100 ms")}
+    process: Any = SimpleNamespace(limits=granted)
+    tell_limits(process, ResourceLimits(cpu_rate=0.001), is_verbose=False)
+    assert (
+        "the server holds no such limit `cpuRate`; it has made it 0.01" in capsys.readouterr().err
+    )
+    tell_limits(process, ResourceLimits(cpu_rate=0.01), is_verbose=False)
+    assert not capsys.readouterr().err

@@ -59,6 +59,16 @@ def test_a_limit_is_held_or_there_is_a_reason(limits, machine):
         assert not choice.why or f"`{name}` cannot be held" in (reasons or "")
 
 
+@requirement("limits:choice", "limits:require")
+@pytest.mark.parametrize("machine", [Facilities(cgroup2=("cpu",)), Facilities(cgroup1=("cpu",))])
+def test_a_rate_below_what_the_kernel_holds_is_said_and_refused_if_required(machine):
+    choices = choose({"cpuRate": 0.001}, machine)
+    assert choices["cpuRate"].value == 0.01
+    wanted = "`cpuRate` cannot be held: the kernel holds no rate below 0.01 cores"
+    assert refusal(choices) == wanted
+    assert refusal(choose({"cpuRate": 0.01}, machine)) is None
+
+
 @given(asked, machines)
 def test_more_controllers_never_hold_less(limits, machine):
     more = Facilities(cgroup2=("memory", "pids", "cpu"), cgroup1=machine.cgroup1)

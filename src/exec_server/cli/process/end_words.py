@@ -118,7 +118,7 @@ def stats_text(usage: Usage | None) -> str:
     values = (
         ("wall", _seconds(usage.wall)),
         ("cpu", _seconds(usage.cpu)),
-        ("memory", _bytes(usage.peak_memory, largest)),
+        ("memory", _bytes(usage.peak_memory, largest, at_most=usage.peak_memory_at_most)),
         ("read", _bytes(usage.read, " from disks")),
         ("written", _bytes(usage.written, " to disks")),
         ("processes", None if usage.processes is None else str(usage.processes)),
@@ -134,8 +134,8 @@ def _seconds(value: float | None) -> str | None:
     return None if value is None else f"{value:.3f} s"
 
 
-def _bytes(value: int | None, what: str) -> str | None:
-    return None if value is None else f"{size(value)}{what}"
+def _bytes(value: int | None, what: str, *, at_most: bool = False) -> str | None:
+    return None if value is None else f"{'at most ' if at_most else ''}{size(value)}{what}"
 
 
 def _sender(by: EndedBy | None) -> str:

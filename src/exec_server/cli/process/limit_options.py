@@ -70,6 +70,8 @@ def tell_limits(process: RemoteProcess, asked: ResourceLimits | None, *, is_verb
             print_warning(f"the limit {name}={value} is not held by this server")
         elif name in wanted and granted.value < wanted[name]:
             print_warning(f"the server has lowered the limit `{name}` to {value}")
+        elif name in wanted and granted.value > wanted[name]:
+            print_warning(f"the server holds no such limit `{name}`; it has made it {value}")
         if is_verbose and granted.mechanism != "none":
             each = "" if granted.scope == "tree" else " for each process"
             text = f"limit {name}={value}{each}, {granted.mechanism}, {granted.grain}"

@@ -125,7 +125,8 @@ def _choice(name: str, value: float, facilities: Facilities, hard_files: int | N
 def _grouped(name: str, value: float, mechanism: str) -> Choice:
     if name == "cpuRate":
         rate = min(max(value, LOWEST_RATE), HIGHEST_RATE)
-        return Choice(rate, mechanism, "tree", "exact in each 100 ms")
+        why = f"the kernel holds no rate below {LOWEST_RATE} cores" if value < LOWEST_RATE else ""
+        return Choice(rate, mechanism, "tree", "exact in each 100 ms", why)
     if name == "pids":
         value = min(value, HIGHEST_PIDS - 1)
     is_late = (name, mechanism) == ("memory", "cgroup1")
