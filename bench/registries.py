@@ -170,7 +170,7 @@ async def started(
             await cluster.ready()
             options += ["--bus", cluster.url]
             nats = [cluster.pid(index) for index in range(servers)]
-        enrolments, token = await _make_tokens(state, tokens)
+        enrolments, token = await make_tokens(state, tokens)
         command = [*OURS, "registry", *options]
         made = [stack.enter_context(start_server(command=command)) for _ in range(nodes)]
         yield Registry(
@@ -186,7 +186,7 @@ def postmaster(folder: Path) -> int:
     return int((folder / "data" / "postmaster.pid").read_text().split()[0])
 
 
-async def _make_tokens(state: str, enrolments: int) -> tuple[list[str], str]:
+async def make_tokens(state: str, enrolments: int) -> tuple[list[str], str]:
     store = await open_store(state)
     try:
         made = [await _make_token(store, ("enrol",)) for _ in range(enrolments)]
