@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 
 import pytest
 
+from exec_server.cli.output_format import printable_json
 from exec_server.cli.tables import JsonListPrinter, TablePrinter, print_json, print_table
 
 
@@ -42,3 +44,19 @@ def test_a_list_in_pages_is_printed_like_one_that_is_whole(pages, capsys):
     assert json.loads(printed) == whole
     print_json(whole)
     assert printed == capsys.readouterr().out
+
+
+def test_json_has_no_character_that_a_terminal_obeys(capsys):
+    controls = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)]))
+    value = {f"name {controls}": [f"é {controls} \U0001f600"]}
+    values = JsonListPrinter()
+    values.add([value])
+    values.end()
+    print_json(value)
+    print(printable_json(value))
+    printed = capsys.readouterr().out
+    assert all(each == "\n" or unicodedata.category(each) != "Cc" for each in printed)
+    assert printed.count("é") == 3
+    decoder = json.JSONDecoder()
+    assert decoder.raw_decode(printed)[0] == [value]
+    assert json.loads(printed.splitlines()[-1]) == value

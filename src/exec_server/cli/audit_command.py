@@ -21,7 +21,7 @@ from exec_server.audit.ocsf import exported
 from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import duration
-from exec_server.cli.output_format import printable_json
+from exec_server.cli.output_format import printable_json, without_controls
 from exec_server.cli.parser import Flag, Parser, path
 from exec_server.cli.tables import print_json_failure
 from exec_server.errors import ConfigurationError
@@ -133,14 +133,15 @@ def _moment(text: str) -> float:
 
 
 def _print(values: argparse.Namespace) -> int:
-    show = _shown_as(values.output)
+    show, is_terminal = _shown_as(values.output), sys.stdout.isatty()
     for line in _lines(values):
         found = read_line(line)
         if found is None:
             print_error(f"this is no line of an audit log: {line[:60]!r}")
         elif _is_wanted(found, values):
             text = line.decode() if values.output == "json" else show(found)
-            print(text, flush=values.follow)
+            # A file gets the very bytes of the log.
+            print(without_controls(text) if is_terminal else text, flush=values.follow)
     sys.stdout.flush()
     return exit_codes.OK
 

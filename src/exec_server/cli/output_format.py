@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+# DEL, and the controls of one character, such as U+009B for ESC [.
+_CONTROLS = {number: f"\\u{number:04x}" for number in range(0x7F, 0xA0)}
+
 # Type checkers know this name; `typing` takes a while to load.
 TYPE_CHECKING = False
 
@@ -25,7 +28,12 @@ def printable_json(facts: dict[str, Any]) -> str:
     """An object on one line; surrogates, which names of files may contain, are escaped."""
     import msgspec
 
-    return msgspec.json.encode(without_surrogates(facts)).decode()
+    return without_controls(msgspec.json.encode(without_surrogates(facts)).decode())
+
+
+def without_controls(text: str) -> str:
+    """JSON with escapes for the controls that JSON lets through; some terminals obey them."""
+    return text if text.isascii() and "\x7f" not in text else text.translate(_CONTROLS)
 
 
 def without_surrogates(value: Any) -> Any:

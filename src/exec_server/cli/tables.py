@@ -11,7 +11,7 @@ import msgspec
 
 from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import errors_told
-from exec_server.cli.output_format import without_surrogates
+from exec_server.cli.output_format import without_controls, without_surrogates
 
 # The last column of a table is not cut to less than this.
 _LEAST_ROOM = 12
@@ -111,7 +111,7 @@ def _formatted(value: Any) -> str:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
         encoded = msgspec.json.encode(without_surrogates(value))
-    return msgspec.json.format(encoded, indent=2).decode()
+    return without_controls(msgspec.json.format(encoded, indent=2).decode())
 
 
 def readable(text: str) -> str:
