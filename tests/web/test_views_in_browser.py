@@ -12,6 +12,7 @@ from exec_server.recording.cast_format import CastHeader
 from exec_server.recording.cast_writer import CastWriter
 from tests.requirements import requirement
 from tests.support.browser_page import PANE, check_names, open_page, open_terminal, run, shows
+from tests.support.fault_proxy import fault_proxy
 from tests.support.page import LOOPBACK, browsing, place_of
 
 pytestmark = [pytest.mark.one_loop, pytest.mark.timeout(180)]
@@ -38,6 +39,24 @@ def record(folder: Path) -> None:
     writer.resized(60.5, 50, 6)
     writer.output(61.0, b"finish\r\n")
     writer.close(61.0)
+
+
+@requirement("web/browser:server-away")
+async def test_a_terminal_tells_that_its_server_is_away(server, tab):
+    state = f"{PANE}._state"
+    async with fault_proxy(server.url) as proxy, browsing(place_of(proxy.url)) as browser:
+        await open_page(tab, browser)
+        await open_terminal(tab)
+        await run(tab, "echo first-$((1+1))")
+        await shows(tab, "first-2")
+        assert await tab.run(f"{state}.hidden")
+        proxy.is_down = True
+        proxy.cut()
+        await tab.until(f"!{state}.hidden && {state}.textContent.startsWith('reconnecting')")
+        proxy.is_down = False
+        await tab.until(f"{state}.hidden")
+        await run(tab, "echo later-$((2+2))")
+        await shows(tab, "later-4")
 
 
 @requirement("web/browser:recordings", "web/browser:harmless")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 
@@ -106,7 +107,9 @@ class Terminals:
         if chars:
             if not terminal.is_tty:
                 raise RuntimeError("stdin is not available for this process")
-            await terminal.process.write(chars.encode())
+            # Of one that has ended, the update tells the status.
+            with contextlib.suppress(exec_server.StdinClosed):
+                await terminal.process.write(chars.encode())
         wanted = round((_NEXT_LOOK if seconds is None else seconds) * 1000)
         limit = resolve_pty_write_yield_time_ms(yield_time_ms=wanted, input_empty=not chars)
         return await self._update(number, limit / 1000, max_tokens)

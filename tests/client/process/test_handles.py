@@ -161,6 +161,15 @@ async def test_input_for_a_process_without_one_is_refused(anywhere):
     assert await process.communicate() == (b"", b"")
 
 
+@requirement("client/process:no-input")
+@pytest.mark.parametrize("kind", ["tty", "stdin"])
+async def test_input_for_a_process_that_has_closed_is_refused(client, kind):
+    process = await client.start(["true"], **{kind: True})
+    assert [chunk async for chunk in process] == []
+    with pytest.raises(StdinClosed, match="takes no input: it has ended"):
+        await process.write(b"lost")
+
+
 @requirement("client/process:communicate")
 async def test_it_writes_and_collects(client):
     process = await client.start(["sh", "-c", "cat; echo err >&2; exit 3"], stdin=True)

@@ -373,6 +373,9 @@ class RemoteProcess(ScreenMethods):
         process was started with `text=True`.
         """
         data = self._encoded(data, "data")
+        if self._tracked.is_closed:
+            # Servers may accept it, and drop it.
+            raise StdinClosed(f"process {self.process_id} takes no input: it has ended")
         size = self._write_bytes
         async with self._writing:
             for start in range(0, len(data), size):

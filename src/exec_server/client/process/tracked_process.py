@@ -152,6 +152,11 @@ class TrackedProcess:
     # What the connection reports.
 
     @property
+    def is_closed(self) -> bool:
+        """True if the process has closed: it has ended, and nothing holds its streams."""
+        return self._order.is_closed
+
+    @property
     def is_settled(self) -> bool:
         """True if no more events will come."""
         return self._order.is_closed or self.error is not None

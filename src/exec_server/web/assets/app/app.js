@@ -125,6 +125,7 @@ export class App {
     const isLost = place.state === "failed" && ["connected", "recovering"].includes(before?.state);
     if (isLost) this._connectAgain(place.id, FIRST_PAUSE);
     this.sidebar.draw();
+    for (const pane of this.panes) if (pane.facts.place === place.id) pane.placeChanged();
     for (const view of this.tabs.all) if (view.kind === "overview" && view.place === place.id) view.draw();
     if (!this.tabs.all.length) this._drawEmpty();
   }

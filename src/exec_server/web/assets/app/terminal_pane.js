@@ -249,14 +249,20 @@ export class TerminalPane {
     this._showFacts();
   }
 
+  // The connection to its server was lost, or is back.
+  placeChanged() {
+    this._showFacts();
+  }
+
   _showFacts() {
     const facts = this.facts;
     const state = processState(facts);
     this._name.textContent = harmless(this.title, 120);
     this._name.title = commandLine(facts.argv);
-    this._state.textContent = state.text;
-    this._state.className = `chip ${state.kind}`;
-    this._state.hidden = facts.state === "running" && facts.terminal;
+    const isAway = facts.state === "running" && this.app.places.get(facts.place)?.state === "recovering";
+    this._state.textContent = isAway ? "reconnecting…" : state.text;
+    this._state.className = `chip ${isAway ? "wait" : state.kind}`;
+    this._state.hidden = facts.state === "running" && facts.terminal && !isAway;
     const words = [facts.problem, endWords(facts.end), usageWords(facts.usage)].filter(Boolean);
     this._report.hidden = facts.state === "running" || facts.state === "starting";
     this._report.textContent = [state.text, ...words].join(" — ");
