@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.printable import escaped, printable, short_digest
+from exec_server.printable import ShortDigest, escaped, printable, short_digest
 
 any_text = st.text(st.characters(exclude_categories=[]))
 
@@ -37,3 +37,4 @@ def test_a_digest_is_short_and_does_not_contain_the_secret():
     assert len(short_digest("secret")) == 12
     assert short_digest("secret") == short_digest("secret")
     short_digest("\udc80")
+    assert f"{ShortDigest('secret')}" == short_digest("secret")

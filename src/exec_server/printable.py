@@ -34,6 +34,18 @@ def escaped(text: str, *, keep: str = "") -> str:
     )
 
 
+class ShortDigest:
+    """The `short_digest` of *secret* for a line of a log, made only if the line is written."""
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def __str__(self) -> str:
+        return short_digest(self._secret)
+
+
 def short_digest(secret: str) -> str:
     """Return a short name for *secret*, such as a session's id, from which it cannot be found."""
     digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from picows import WSListener
+from picows import WSListener, WSUpgradeResponse
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
 from exec_server.limits import DEFAULT_LIMITS
@@ -77,3 +79,22 @@ def test_picows_is_imported_in_one_place():
     source = Path(__file__).parents[2] / "src" / "exec_server"
     found = {path.name for path in source.rglob("*.py") if "\nfrom picows" in path.read_text()}
     assert found == {"picows_names.py"}
+
+
+@requirement("house/libraries:undocumented")
+def test_our_answer_to_an_upgrade_has_the_bytes_of_picows():
+    theirs, ours = WSUpgradeResponse.create_101_response(), picows_internals._SwitchingProtocols()
+    for answer in (theirs, ours):
+        answer.headers["Sec-WebSocket-Accept"] = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert ours.status == theirs.status
+    assert ours.to_bytes() == theirs.to_bytes(), changed("the answer 101 is another one")
+    assert type(ours.to_bytes()) is bytearray
+
+
+@requirement("house/libraries:undocumented")
+def test_the_silent_logger_has_the_methods_that_picows_calls():
+    source = resources.files("picows").joinpath("picows.pyx").read_text()
+    called = set(re.findall(r"_logger\.(\w+)\(", source))
+    assert "isEnabledFor" in called
+    missing = {name for name in called if not hasattr(picows_internals._SILENT, name)}
+    assert not missing, changed(f"it calls {missing} of its logger")

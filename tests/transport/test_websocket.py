@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import os
 import socket
 import struct
+import weakref
 
 import pytest
 
@@ -438,3 +440,17 @@ async def test_output_waits_for_a_client_that_does_not_read(server, sock):
         if message.get("method") == "process/output":
             seen += len(base64.b64decode(message["params"]["chunk"]))
     assert seen == size
+
+
+async def test_a_connection_that_has_ended_is_kept_by_no_timer(server):
+    sock = await RawSocket(server.url).__aenter__()
+    await sock.upgrade()
+    await assert_answered(sock)
+    (context,) = server.core._contexts
+    connection = weakref.ref(context.connection)
+    del context
+    await sock.send_frame(CLOSE, b"\x03\xe8")
+    assert (await sock.receive_frame()).opcode == CLOSE
+    await sock.__aexit__(None, None, None)
+    # This is sooner than the time that a graceful end may take.
+    await eventually(lambda: gc.collect() >= 0 and connection() is None)

@@ -54,6 +54,9 @@ class Floors(
     limits: ResourceLimits | None = None
 
 
+NO_FLOORS = Floors()
+
+
 class Quotas(
     msgspec.Struct,
     frozen=True,
@@ -78,7 +81,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     may: frozenset[Scope] = SCOPES
-    floors: Floors = Floors()
+    floors: Floors = NO_FLOORS
     quotas: Quotas = Quotas()
     # What it is: an agent cannot call itself a person. None means what each client says.
     kind: Kind | None = None

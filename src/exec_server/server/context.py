@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from exec_server.access.principal import Principal, Scope, unrestricted
+from exec_server.access.principal import NO_FLOORS, Principal, Scope, unrestricted
 from exec_server.errors import (
     InvalidParams,
     InvalidRequest,
@@ -141,6 +141,9 @@ class Context:
         self.server = server
         self.connection = connection
         self.session: Session | None = None
+        # The principal of the connection, with its rights and floors.
+        self.who = self._find_principal()
+        self._has_floors = self.who.floors != NO_FLOORS
         self.routes = server.routes_for(self.who)
         if server.audit is not None:
             self.routes = server.audit.routes(self.routes)
@@ -185,9 +188,7 @@ class Context:
         """Whose connection this is."""
         return self.who.name
 
-    @cached_property
-    def who(self) -> Principal:
-        """The principal of the connection, with its rights and floors."""
+    def _find_principal(self) -> Principal:
         find = self.server.find_principal
         if find is not None:
             return find(self.connection)
@@ -196,9 +197,13 @@ class Context:
             return admission.principal
         return unrestricted(self.connection.principal or own_principal())
 
-    @cached_property
+    @property
     def floors(self) -> PrincipalFloors | None:
         """What requests cannot go beyond; None if there is no such rule. Raises FloorRefused."""
+        return self._own_floors if self._has_floors else None
+
+    @cached_property
+    def _own_floors(self) -> PrincipalFloors | None:
         return floors_of(
             self.who,
             server_env=self.server.server_env,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from exec_server.access.principal import Principal, Quotas, Scope
 from exec_server.errors import QuotaReached
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.printable import short_digest
+from exec_server.printable import ShortDigest, short_digest
 from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.protocol.streams import StreamInfo
 from exec_server.rpc.router import Route, Router
@@ -180,7 +180,7 @@ class ExecServer(LateServices):
         if session.id not in self._sessions:
             # `stop` has ended it already.
             return
-        logger.info("session %s detached", short_digest(session.id))
+        logger.info("session %s detached", ShortDigest(session.id))
         if not self._resumable:
             self._end(session.id)
             self._attachments.end(session.id)
@@ -262,7 +262,7 @@ class ExecServer(LateServices):
             session = self._new_session(context)
         context.session = session
         logger.info(
-            "session %s attached to %s", short_digest(session.id), context.connection.peer_name
+            "session %s attached to %s", ShortDigest(session.id), context.connection.peer_name
         )
         return session
 
@@ -362,12 +362,12 @@ class ExecServer(LateServices):
     def _retained_seconds(self, session: Session) -> float | None:
         """The retention of a session that is detached now; None is the default."""
         is_full = self._attachments.detached_count >= self.limits.retained_sessions
-        has_work = bool(session.processes) or bool(session.streams)
+        has_work = session.has_processes or bool(session.streams)
         return session.retained_seconds if has_work and not is_full else None
 
     def _expire(self, now: float) -> None:
         for session_id in self._attachments.expire(now=now):
-            logger.info("session %s expired", short_digest(session_id))
+            logger.info("session %s expired", ShortDigest(session_id))
             self._end(session_id)
 
     def _end(self, session_id: SessionId) -> None:

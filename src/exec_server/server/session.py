@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exec_server.limits import Limits
@@ -28,9 +29,15 @@ P = TypeVar("P")
 class Session:
     """Outlives its connections. Events of its processes go to the attached connection."""
 
-    processes: ProcessTable
-
-    def __init__(self, session_id: SessionId, *, limits: Limits) -> None:
+    def __init__(
+        self,
+        session_id: SessionId,
+        *,
+        limits: Limits,
+        make_processes: Callable[[Session], ProcessTable],
+    ) -> None:
+        self._make_processes = make_processes
+        self._processes: ProcessTable | None = None
         self.id = session_id
         self.gate = OutputGate()
         # The principal of the client that has made it.
@@ -51,6 +58,18 @@ class Session:
         self._peer: Peer | None = None
         self._limits = limits
         self._file_watches: Watches | None = None
+
+    @property
+    def processes(self) -> ProcessTable:
+        """Its processes; the table is made when it is first asked for."""
+        if self._processes is None:
+            self._processes = self._make_processes(self)
+        return self._processes
+
+    @property
+    def has_processes(self) -> bool:
+        """True if a process of it is not forgotten yet."""
+        return bool(self._processes)
 
     @property
     def is_kept(self) -> bool:
@@ -143,7 +162,8 @@ class Session:
         self._connection = self._peer = None
         for watch in tuple(self.watches.values()):
             watch.end()
-        self.processes.close()
+        if self._processes is not None:
+            self._processes.close()
         if self.streams is not None:
             self.streams.close()
         if self._file_watches is not None:

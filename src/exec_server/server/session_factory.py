@@ -54,28 +54,37 @@ class SessionFactory:
     ) -> Session:
         """A session; *mark* is that of an earlier server, which had it before."""
         server = self._server
-        session = Session(session_id, limits=server.limits)
+        shared = self._retention if retention is None else retention
+        session = Session(
+            session_id,
+            limits=server.limits,
+            make_processes=partial(self._make_processes, retention=shared),
+        )
         if server.jobs is not None:
             session.jobs = server.jobs.jobs_of(session, mark)
-        session.processes = ProcessTable(
+        return session
+
+    def _make_processes(self, session: Session, *, retention: RetentionBudget) -> ProcessTable:
+        server = self._server
+        processes = ProcessTable(
             spawner=server.spawner,
             outlet=session,
             limits=server.limits,
             login_shell=self._shell,
             server_env=server.server_env,
             windows=self.windows,
-            retention=self._retention if retention is None else retention,
+            retention=retention,
             echo_first=server.echo_first,
             open_network=partial(self._open_network, session),
             open_bridge=self._open_bridge,
             durable=session.jobs,
         )
-        session.processes.on_screen = lambda child: server.screens.watch(child)
+        processes.on_screen = lambda child: server.screens.watch(child)
         if server.audit is not None:
-            session.processes.on_exit = partial(server.audit.ended, session)
+            processes.on_exit = partial(server.audit.ended, session)
         if self._recorder is not None:
-            session.processes.on_start = partial(self._record, self._recorder, session)
-        return session
+            processes.on_start = partial(self._record, self._recorder, session)
+        return processes
 
     def _record(
         self, recorder: TerminalRecorder, session: Session, child: Child, params: StartParams | None

@@ -79,6 +79,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self._is_tcp = sock.family in (socket.AF_INET, socket.AF_INET6)
         sock.setblocking(False)
         self._loop.add_reader(sock, self._on_readable)
 
@@ -121,6 +122,9 @@ class Acceptor:
     async def _take(self, sock: socket.socket) -> None:
         try:
             sock.setblocking(False)
+            if self._is_tcp:
+                # Small answers must not wait for an acknowledgement.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self.connect(sock)
         except BaseException as exc:
             sock.close()

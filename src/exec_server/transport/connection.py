@@ -36,7 +36,6 @@ class Assembly(Protocol):
         """Return the argument for `message_received`."""
 
 
-@runtime_checkable
 class Assembler(Protocol):
     """A receiver that takes large messages piece by piece. Other receivers get them joined."""
 

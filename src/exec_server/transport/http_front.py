@@ -40,12 +40,13 @@ _REASONS = {
 # A line may end in a bare LF, and blank lines may come before the first one: RFC 9112, 2.2.
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(r"\r?\n")
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NAME, _VALUE = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", r"[^\x00-\x08\x0a-\x1f\x7f]*"
+_HEADER = re.compile(rf"({_NAME}):({_VALUE})")
+_HEADERS = re.compile(rf"{_NAME}:{_VALUE}(?:\r?\n{_NAME}:{_VALUE})*")
 # How a TLS handshake begins, and no HTTP request does.
 _TLS_HANDSHAKE = b"\x16\x03"
 # How much of a text that a stranger sent is logged.
 _LOGGED_CHARS = 100
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class RequestHead(msgspec.Struct, frozen=True):
@@ -96,16 +97,16 @@ READY: Pages = {"/readyz": HttpPage(lambda: HttpAnswer(200), methods=("GET", "HE
 
 def parse_head(data: bytes) -> RequestHead | None:
     """Read the request line and headers; None if they are not HTTP/1."""
-    request_line, *lines = _LINE_END.split(data.decode("latin-1"))
+    request_line, *fields = _LINE_END.split(data.decode("latin-1"), maxsplit=1)
     words = request_line.split(" ")
     if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
         return None
     headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon or not _TOKEN.fullmatch(name) or _CONTROLS.search(value):
+    for text in fields:
+        if not _HEADERS.fullmatch(text):
             return None
-        headers.setdefault(name.lower(), value.strip(" \t"))
+        for name, value in _HEADER.findall(text):
+            headers.setdefault(name.lower(), value.strip(" \t"))
     return RequestHead(words[0], _path_of(words[1]), words[2], headers)
 
 

@@ -8,10 +8,8 @@ it while that module is loaded. `import picows` later loads the whole package as
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
-from collections.abc import Iterator
 from importlib import import_module
 from importlib.machinery import PathFinder
 from types import ModuleType
@@ -37,18 +35,25 @@ def load() -> None:
         del sys.modules[_PACKAGE]
 
 
-@contextlib.contextmanager
-def without_transports() -> Iterator[None]:
-    """Let picows ask in this block, without loading them, if a transport is one of aiofastnet's.
+class _WithoutTransports:
+    """Hides aiofastnet. (A generator in its place would take as long as what it saves.)"""
+
+    __slots__ = ("_is_hidden",)
+
+    def __enter__(self) -> None:
+        self._is_hidden = _TRANSPORTS not in sys.modules and threading.active_count() == 1
+        if self._is_hidden:
+            sys.modules[_TRANSPORTS] = None  # type: ignore[assignment]
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_hidden:
+            del sys.modules[_TRANSPORTS]
+
+
+def without_transports() -> _WithoutTransports:
+    """Let picows ask in a block, without loading them, if a transport is one of aiofastnet's.
 
     If aiofastnet was never loaded, no transport can be its own. With other threads, which might
     import it meanwhile, picows loads it as usual.
     """
-    if _TRANSPORTS in sys.modules or threading.active_count() > 1:
-        yield
-        return
-    sys.modules[_TRANSPORTS] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[_TRANSPORTS]
+    return _WithoutTransports()

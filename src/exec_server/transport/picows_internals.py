@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from exec_server.limits import Limits
 from exec_server.transport import lean_picows
@@ -21,13 +21,28 @@ from exec_server.transport.picows_names import (
     WSListener,
     WSProtocol,
     WSTransport,
+    WSUpgradeResponseWithListener,
 )
 
 logger = logging.getLogger(__name__)
 
-# picows logs the peer's violations as errors. They are told to the peer instead.
-_SILENT = logging.getLogger("exec_server.transport.picows")
-_SILENT.setLevel(logging.CRITICAL)
+
+class _SilentLogger:
+    """A logger that logs nothing. From a `logging.Logger` picows derives one for each connection.
+
+    picows logs the peer's violations as errors. They are told to the peer instead.
+    """
+
+    def isEnabledFor(self, _level: int) -> bool:
+        return False
+
+    def log(self, *_: object, **__: object) -> None:
+        return
+
+    debug = info = warning = error = exception = critical = log
+
+
+_SILENT = _SilentLogger()
 
 # On a server this is enough for requests; picows doubles it for larger messages and keeps it so.
 _SERVER_BUFFER_BYTES = 8 * 1024
@@ -46,19 +61,29 @@ def adopt(
     limits: Limits,
     handshake: bytes,
 ) -> None:
-    """Give an accepted *transport* to picows, which sees *handshake* as its first bytes."""
+    """Give an accepted *transport* to picows, which sees *handshake* as its first bytes.
+
+    The handshake is whole and was accepted, so picows answers it at once.
+    """
     protocol = _ServerProtocol(
         **_arguments(
             limits,
             is_client_side=False,
-            ws_listener_factory=lambda _request: new_listener(),
-            websocket_handshake_timeout=limits.http_head_timeout,
+            ws_listener_factory=lambda _: WSUpgradeResponseWithListener(
+                cast(Any, _SwitchingProtocols()), new_listener()
+            ),
             read_buffer_init_size=_SERVER_BUFFER_BYTES,
         )
     )
     transport.set_protocol(protocol)
-    protocol.connection_made(transport)
+    protocol.connection_made(_AcceptedTransport(transport))
     feed(protocol, handshake)
+
+
+def stream_of(transport: WSTransport) -> Any:
+    """The transport that carries the frames of a WebSocket."""
+    stream: Any = transport.underlying_transport
+    return stream.stream if type(stream) is _AcceptedTransport else stream
 
 
 def client_protocol(
@@ -101,6 +126,26 @@ def _arguments(limits: Limits, **changes: Any) -> dict[str, Any]:
         "extra_headers": None,
         **changes,
     }
+
+
+class _SwitchingProtocols:
+    """The answer 101, with the bytes of picows' own one, which takes a dictionary to make."""
+
+    __slots__ = ("headers",)
+    status = 101
+
+    def __init__(self) -> None:
+        # picows puts the proof here that the key was read.
+        self.headers: dict[str, str] = {}
+
+    def to_bytes(self) -> bytearray:
+        return bytearray(_SWITCHING % self.headers["Sec-WebSocket-Accept"].encode())
+
+
+_SWITCHING = (
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Accept: %b\r\n\r\n"
+)
 
 
 class _LeanProtocol(WSProtocol):  # type: ignore[misc]
@@ -166,6 +211,28 @@ async def _read_violation(transport: WSTransport) -> None:
         logger.debug("the connection ended: %s", exc)
 
 
+class _AcceptedTransport:
+    """The *stream* of an accepted connection, as picows may see it.
+
+    picows sets options of TCP, which a Unix socket does not have and which `Acceptor` sets on the
+    others, and asks for more of them to log them. With uvloop each of these takes a socket object.
+    """
+
+    __slots__ = ("stream",)
+
+    def __init__(self, stream: asyncio.Transport) -> None:
+        self.stream = stream
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket":
+            return _QuietSocket(self.stream.get_extra_info("socket"))
+        # The two addresses are only logged.
+        return self.stream.get_extra_info(name, default) if name == "ssl_object" else default
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 class UnixTransport:
     """A stream transport over a Unix socket, in the shape that picows expects of a TCP one."""
 
@@ -182,7 +249,9 @@ class UnixTransport:
 
 
 class _QuietSocket:
-    """A socket that ignores options: picows sets those of TCP, which no Unix socket has."""
+    """A socket that ignores options."""
+
+    __slots__ = ("_sock",)
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock

@@ -7,7 +7,7 @@ from exec_server.transport import lean_picows
 # Without this, the imports below load the whole package.
 lean_picows.load()
 
-from picows.common import WSError  # noqa: E402
+from picows.common import WSError, WSUpgradeResponseWithListener  # noqa: E402
 from picows.picows import (  # type: ignore[attr-defined] # noqa: E402
     WSAutoPingStrategy,
     WSCloseCode,
@@ -27,4 +27,5 @@ __all__ = [
     "WSMsgType",
     "WSProtocol",
     "WSTransport",
+    "WSUpgradeResponseWithListener",
 ]

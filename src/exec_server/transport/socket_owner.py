@@ -155,9 +155,13 @@ def _ask_kernel(ends: Endpoints, interface: int) -> TcpOwner:
 
 def _exchange(question: bytes) -> bytes:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as sock:
-        sock.settimeout(_ANSWER_SECONDS)
         sock.sendto(question, (0, 0))
-        answer = sock.recv(4096)
+        try:
+            # The kernel answers before `sendto` returns.
+            answer = sock.recv(4096, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sock.settimeout(_ANSWER_SECONDS)
+            answer = sock.recv(4096)
     kind = _MESSAGE.unpack_from(answer)[1]
     if kind != _SOCK_DIAG_BY_FAMILY:
         number = -struct.unpack_from("=i", answer, _MESSAGE.size)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
@@ -13,7 +13,6 @@ from exec_server.transport.connection import Connection, Identity, Receiver, int
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
 from exec_server.transport.http_front import Identify, JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
-from exec_server.transport.picows_internals import UnixTransport
 from exec_server.transport.refusal_log import RefusalLog
 from exec_server.transport.socket_owner import UnixOwner, unix_peer
 
@@ -66,12 +65,10 @@ class UnixFront(asyncio.Protocol):
             except PermissionError:
                 self._transport.abort()
                 return
-            transport: Any = self._transport
         else:
             protocol = self._http_front(lambda _: self._verdict)
-            transport = UnixTransport(self._transport)
         self._transport.set_protocol(protocol)
-        protocol.connection_made(transport)
+        protocol.connection_made(self._transport)
         protocol.data_received(data)
 
     def _log_refusal(self) -> None:

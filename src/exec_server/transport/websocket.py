@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from exec_server.limits import Limits
-from exec_server.transport.connection import Assembler, Assembly, Identity, Receiver
+from exec_server.transport.connection import Assembly, Identity, Receiver
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldFrame, HeldInput
 from exec_server.transport.frame_headers import (
     FIRST_TEXT,
@@ -23,6 +23,7 @@ from exec_server.transport.frame_headers import (
     cut,
     frame_header,
 )
+from exec_server.transport.picows_internals import stream_of
 from exec_server.transport.picows_names import (
     WSCloseCode,
     WSFrame,
@@ -83,7 +84,7 @@ class WebSocketConnection(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._ws = transport
-        self._stream: Any = transport.underlying_transport
+        self._stream: Any = stream_of(transport)
         self._queued_bytes: Callable[[], int] = self._stream.get_write_buffer_size
         self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         # A server does not mask its frames, so they are built here. A plain socket does not encrypt
@@ -248,7 +249,8 @@ class WebSocketConnection(WSListener):
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._assemble = receiver.assemble if isinstance(receiver, Assembler) else _JoinedMessage
+        # An isinstance() of a Protocol looks through all its classes, for each connection.
+        self._assemble = getattr(receiver, "assemble", _JoinedMessage)
 
     def send(self, *parts: bytes) -> None:
         if self._is_closing:
@@ -377,7 +379,9 @@ class WebSocketConnection(WSListener):
 
     def _abort_later(self) -> None:
         """Bound the graceful end: a peer that does not read would delay it for ever."""
-        self._loop.call_later(self._limits.close_timeout, self._ws.disconnect, False)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._limits.close_timeout, self._ws.disconnect, False)
 
     def _tick(self) -> None:
         """Send a ping; drop a peer that has sent nothing for the whole pong timeout."""

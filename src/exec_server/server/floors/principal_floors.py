@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from exec_server.access.floors import lowest, problems, sandbox_words
-from exec_server.access.principal import Floors, Principal, SandboxFloor
+from exec_server.access.principal import NO_FLOORS, Principal, SandboxFloor
 from exec_server.errors import FloorRefused
 from exec_server.process.start_terms import StartTerms, UserAccount
 from exec_server.protocol.environment import EnvironmentInfo
@@ -212,6 +212,6 @@ def floors_of(
     who: Principal, *, server_env: Mapping[str, str], refused: Callable[[str], None]
 ) -> PrincipalFloors | None:
     """The floors of *who*; None if there are none. Raises FloorRefused."""
-    if who.floors == Floors():
+    if who.floors == NO_FLOORS:
         return None
     return PrincipalFloors(who, server_env=server_env, refused=refused)
