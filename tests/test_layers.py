@@ -61,8 +61,8 @@ RULES = {
     "transport rpc sandbox screens process files outbound host discovery network schema streams "
     "recording defaults",
     "client": "terminal rpc transport version state streams protocol errors limits",
-    "remote": "audit timers protocol.registry relay transport errors limits",
-    "hub": "access audit protocol.registry relay.frame relay.keys prometheus transport "
+    "remote": "audit memory timers protocol.registry relay transport errors limits",
+    "hub": "access audit memory protocol.registry relay.frame relay.keys prometheus transport "
     "version errors limits",
     # These join the joins.
     "client_urls": "client remote protocol.registry errors",

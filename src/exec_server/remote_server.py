@@ -22,7 +22,7 @@ from exec_server.remote.executor.executor_socket import Serve
 from exec_server.remote.executor.executor_states import ExecutorState, OnState
 from exec_server.remote.executor.forward import Forwarder
 from exec_server.remote.executor.refused_harnesses import RefusedHarnesses
-from exec_server.remote.executor.relays import NoiseRelay, PlaintextRelay, Relay
+from exec_server.remote.executor.relays import NoiseRelay, PlaintextRelay, Relay, noise_output
 from exec_server.remote.registry_client import Registry
 from exec_server.remote.registry_http import Http
 from exec_server.remote.remote_config import RemoteEnvironmentConfig
@@ -66,7 +66,7 @@ async def run_remote_environment(
     for a wrong configuration. While the rendezvous cannot be reached, it is dialled again.
     """
     core = ExecServer(
-        limits=config.limits,
+        limits=noise_output(config.limits) if config.relay == "noise" else config.limits,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         state_directory=state_directory,
         audit=audit,

@@ -8,7 +8,16 @@ from typing import TypeVar
 
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.effects import Effect, Message, Send, StreamClosed, StreamOpened, Validate
-from exec_server.relay.frame import Body, RelayFrame, StreamId, decode, encode
+from exec_server.relay.frame import (
+    ROOM,
+    Body,
+    DataEncoder,
+    RelayFrame,
+    StreamId,
+    Trace,
+    decode,
+    encode,
+)
 from exec_server.relay.harness_end import HarnessEnd
 from exec_server.relay.keys import KeyPair
 from exec_server.relay.mux import Mux
@@ -16,6 +25,13 @@ from exec_server.relay.mux import Mux
 ENVIRONMENT, REGISTRATION = "env-1", "registration-1"
 STREAM = StreamId("3f0c6c1e-8a55-4b5e-9d0e-2a2a2a2a2a2a")
 E = TypeVar("E")
+
+
+def written(encoder: DataEncoder, seq: int, payload: bytes, trace: Trace | None = None) -> bytes:
+    """The frame that *encoder* makes for *payload*."""
+    buffer, at = encoder.frame(seq, len(payload), trace)
+    buffer[at : at + len(payload)] = payload
+    return bytes(buffer[ROOM:])
 
 
 def known_bytes(name: str) -> Callable[[int], bytes]:

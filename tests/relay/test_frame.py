@@ -23,7 +23,7 @@ from exec_server.relay.frame import (
     decode,
     encode,
 )
-from tests.relay.ends import STREAM
+from tests.relay.ends import STREAM, written
 from tests.requirements import requirement
 
 UINT32 = st.integers(0, 2**32 - 1)
@@ -74,18 +74,18 @@ def test_bytes_are_those_of_the_reference(frame, expected):
 @given(STREAM_IDS, UINT32, st.binary(min_size=1, max_size=70_000), TEXT, st.none() | TEXT)
 def test_both_writers_of_data_agree(stream_id, seq, payload, traceparent, tracestate):
     encoder = DataEncoder(stream_id)
-    assert encoder.encode(seq, payload) == encode(RelayFrame(stream_id, Data(seq, payload)))
+    assert written(encoder, seq, payload) == encode(RelayFrame(stream_id, Data(seq, payload)))
     traced = RelayFrame(
         stream_id, Data(seq, payload), traceparent=traceparent, tracestate=tracestate
     )
-    assert encoder.encode(seq, payload, Trace(traceparent, tracestate)) == encode(traced)
+    assert written(encoder, seq, payload, Trace(traceparent, tracestate)) == encode(traced)
 
 
 @requirement("relay/frame:bytes")
 def test_the_overhead_is_the_measured_one():
     encoder = DataEncoder(STREAM)
-    assert len(encoder.encode(0, bytes(123))) == 123 + 46
-    assert len(encoder.encode(1, bytes(61456))) == 61508
+    assert len(written(encoder, 0, bytes(123))) == 123 + 46
+    assert len(written(encoder, 1, bytes(61456))) == 61508
 
 
 INVALID = {
@@ -173,7 +173,7 @@ def test_the_short_way_to_read_data_agrees_with_protobuf(frame, at, change, cut)
 @requirement("relay/frame:validity")
 @given(stream_id=STREAM_IDS, seq=UINT32, payload=PAYLOADS)
 def test_plain_data_takes_the_short_way(stream_id, seq, payload):
-    data = DataEncoder(stream_id).encode(seq, payload)
+    data = written(DataEncoder(stream_id), seq, payload)
     found = frame_module._read_plain_data(data)
     is_short = len(stream_id.encode()) < 128
     assert found == (RelayFrame(stream_id, Data(seq, payload)) if is_short else None)

@@ -41,7 +41,7 @@ def damaged(draw: st.DrawFn) -> tuple[list[bytes], list[Data]]:
     """Messages, and their frames, some of them lost, repeated or moved."""
     messages = draw(MESSAGES)
     sender, _ = ends()
-    frames = [data_of(frame) for message in messages for frame in sender.send(message)]
+    frames = [data_of(each.data) for message in messages for each in sender.send(message)]
     arrived = draw(st.lists(st.sampled_from(frames), max_size=20) | st.permutations(frames))
     for at in draw(st.lists(st.integers(0, max(len(arrived) - 1, 0)), max_size=2)):
         if arrived:
@@ -85,7 +85,7 @@ def test_whatever_happens_to_frames_only_what_was_sent_comes_out(journey):
 @given(MESSAGES, st.randoms(use_true_random=False))
 def test_repeats_and_another_order_change_nothing(expected, random):
     sender, receiver = ends()
-    frames = [data_of(frame) for message in expected for frame in sender.send(message)] * 2
+    frames = [data_of(each.data) for message in expected for each in sender.send(message)] * 2
     random.shuffle(frames)
     assert [message for data in frames for message in receiver.receive(data)] == expected
 
@@ -94,7 +94,7 @@ def test_repeats_and_another_order_change_nothing(expected, random):
 def test_a_large_message_travels_in_full_records():
     sender, receiver = ends()
     message = bytes(range(256)) * 1000
-    frames = [data_of(frame) for frame in sender.send(message[:1000], message[1000:])]
+    frames = [data_of(each.data) for each in sender.send(message[:1000], message[1000:])]
     assert [len(data.payload) for data in frames[:-1]] == [RECORD_BYTES + 16] * 4
     assert [data.seq for data in frames] == [0, 1, 2, 3, 4]
     assert [list(receiver.receive(data)) for data in frames] == [[], [], [], [], [message]]
@@ -132,7 +132,7 @@ def test_an_empty_record_is_fine():
 @requirement("relay/trace:copied")
 def test_the_first_frame_alone_shows_the_trace():
     sender, _ = ends()
-    frames = [decode(f) for f in sender.send(bytes(100_000), trace=Trace("00-a-b-01", "k=v"))]
+    frames = [decode(f.data) for f in sender.send(bytes(100_000), trace=Trace("00-a-b-01", "k=v"))]
     assert [(f.traceparent, f.tracestate) for f in frames] == [("00-a-b-01", "k=v"), (None, None)]
 
 
@@ -172,7 +172,7 @@ def test_a_bad_record_resets_its_stream_alone():
 @given(MESSAGES, st.randoms(use_true_random=False))
 def test_a_buffer_that_is_used_again_spoils_nothing(expected, random):
     sender, receiver = ends()
-    frames = [frame for message in expected for frame in sender.send(message)]
+    frames = [each.data for message in expected for each in sender.send(message)]
     random.shuffle(frames)
     found: list[bytes] = []
     for each in frames:

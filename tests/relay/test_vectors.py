@@ -16,6 +16,7 @@ from exec_server.relay.frame import Data, DataEncoder, Handshake, RelayFrame, de
 from exec_server.relay.keys import SUITE, KeyPair, PublicKeys
 from exec_server.relay.noise import PROTOCOL_NAME, Channel, Initiator, Responder, prologue
 from tests.relay import mlkem
+from tests.relay.ends import written
 from tests.requirements import requirement
 
 RECORDED = json.loads((Path(__file__).parent / "noise_hybrid_ik.json").read_text())
@@ -147,7 +148,7 @@ def test_a_captured_frame_is_written_again_to_the_byte(captured):
     assert encode(frame) == data and len(data) == captured["size"]
     if isinstance(frame.body, Data):
         encoder = DataEncoder(frame.stream_id)
-        assert encoder.encode(frame.body.seq, bytes(frame.body.payload)) == data
+        assert written(encoder, frame.body.seq, bytes(frame.body.payload)) == data
 
 
 @requirement("relay/frame:bytes")

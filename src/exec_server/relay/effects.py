@@ -9,12 +9,21 @@ from exec_server.relay.keys import PublicKeys
 
 
 class Send(Struct, frozen=True):
-    """Send *data* as one binary WebSocket message."""
+    """Send a frame as one binary WebSocket message: the bytes of *buffer* from *start* on.
 
-    data: bytes
+    If there are bytes before it, they are free for the header of the message, and the whole buffer
+    is given away: the transport masks the frame where it is.
+    """
+
+    buffer: bytes | bytearray
+    start: int = 0
+
+    @property
+    def data(self) -> bytes:
+        return bytes(memoryview(self.buffer)[self.start :])
 
     def __repr__(self) -> str:
-        return f"Send({len(self.data)} bytes)"
+        return f"Send({len(self.buffer) - self.start} bytes)"
 
 
 class Validate(Struct, frozen=True):

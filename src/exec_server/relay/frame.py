@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, NewType
 
 from google.protobuf.message import DecodeError
@@ -116,6 +117,8 @@ def decode(data: bytes | memoryview, *, segmented: bool = False) -> RelayFrame:
 # The fields of a plain data frame, in the order in which every sender writes them.
 _PLAIN_HEAD = b"\x08\x01\x12"
 _SEQ_TAG, _COUNT_TAG = 0x08, b"\x18\x01"
+# It is longer than all that stands before the payload.
+_PLAIN_HEAD_BYTES = 160
 
 
 def _read_plain_data(data: bytes | memoryview) -> RelayFrame | None:
@@ -123,29 +126,44 @@ def _read_plain_data(data: bytes | memoryview) -> RelayFrame | None:
 
     Nearly all frames are of this kind, and protobuf would copy each payload once more.
     """
+    # Single bytes of a memoryview are slow to read.
+    head = bytes(data[:_PLAIN_HEAD_BYTES])
     try:
-        id_end = 4 + data[3]
-        if data[:3] != _PLAIN_HEAD or id_end > 131 or data[id_end] != _DATA_TAG[0]:
+        id_end = 4 + head[3]
+        if head[:3] != _PLAIN_HEAD or id_end > 131 or head[id_end] != _DATA_TAG[0]:
             return None
-        size, at = _read_varint(data, id_end + 1)
+        size, at = _read_varint(head, id_end + 1)
         if at + size != len(data):
             return None
         seq = 0
-        if data[at] == _SEQ_TAG:
-            seq, at = _read_varint(data, at + 1)
-        if data[at : at + 2] != _COUNT_TAG or data[at + 2] != _PAYLOAD_TAG[0]:
+        if head[at] == _SEQ_TAG:
+            seq, at = _read_varint(head, at + 1)
+        if head[at : at + 3] != _COUNT_AND_PAYLOAD:
             return None
-        size, at = _read_varint(data, at + 3)
-        stream_id = StreamId(str(data[4:id_end], "utf-8"))
-    except (IndexError, UnicodeDecodeError):
+        size, at = _read_varint(head, at + 3)
+    except IndexError:
         return None
-    if not size or at + size != len(data) or seq >> 32 or not is_stream_id(stream_id):
+    stream_id = _plain_stream_id(head[4:id_end])
+    if stream_id is None or not size or at + size != len(data) or seq >> 32:
         return None
     return RelayFrame(stream_id, Data(seq, data[at:]))
 
 
-def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+# The frames of one socket name few streams.
+@lru_cache(maxsize=256)
+def _plain_stream_id(raw: bytes) -> StreamId | None:
+    try:
+        stream_id = StreamId(raw.decode())
+    except UnicodeDecodeError:
+        return None
+    return stream_id if is_stream_id(stream_id) else None
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a number, and the position after it."""
+    value = data[at]
+    if value < 0x80:
+        return value, at + 1
     value = shift = 0
     while True:
         byte = data[at]
@@ -230,8 +248,12 @@ def _write_body(raw: pb.RelayMessageFrame, body: Body) -> None:
             raw.heartbeat.SetInParent()
 
 
+# The bytes that a frame may leave free in front of itself: a WebSocket's header has 14 at most.
+ROOM = 16
+
+
 class DataEncoder:
-    """Writes the data frames of one stream, copying each payload only once.
+    """Writes the data frames of one stream, around payloads that are written in their place.
 
     Protobuf allows a message to be encoded in parts that follow one another, so only the bytes
     around the payload are made here. The result is the same as that of `encode`.
@@ -240,24 +262,41 @@ class DataEncoder:
     __slots__ = ("_head",)
 
     def __init__(self, stream_id: StreamId) -> None:
-        self._head = pb.RelayMessageFrame(version=VERSION, stream_id=stream_id).SerializeToString()
+        head = pb.RelayMessageFrame(version=VERSION, stream_id=stream_id).SerializeToString()
+        self._head = bytes(ROOM) + head + _DATA_TAG
 
-    def encode(self, seq: int, payload: bytes, trace: Trace | None = None) -> bytes:
-        numbers = pb.RelayData(seq=seq, segment_count=1).SerializeToString()
-        payload_head = _PAYLOAD_TAG + _varint(len(payload))
-        size = len(numbers) + len(payload_head) + len(payload)
-        tail = b"" if trace is None else _trace_tail(trace)
-        return b"".join(
-            (self._head, _DATA_TAG, _varint(size), numbers, payload_head, payload, tail)
-        )
+    def frame(self, seq: int, size: int, trace: Trace | None = None) -> tuple[bytearray, int]:
+        """Return a frame with room for a payload of *size* bytes, and the position of that.
+
+        The frame itself begins after `ROOM` bytes.
+        """
+        numbers = _SEQ_TAG_BYTES + _varint(seq) + _COUNT_AND_PAYLOAD if seq else _COUNT_AND_PAYLOAD
+        payload_size = _varint(size)
+        body_size = _varint(len(numbers) + len(payload_size) + size)
+        head = b"".join((self._head, body_size, numbers, payload_size))
+        at = len(head)
+        buffer = bytearray(at + size)
+        buffer[:at] = head
+        if trace is not None:
+            buffer += _trace_tail(trace)
+        return buffer, at
 
 
 # A tag is a field number in the upper five bits, and 2 for "a length, then bytes".
 _DATA_TAG = bytes([pb.RelayMessageFrame.DATA_FIELD_NUMBER << 3 | 2])
 _PAYLOAD_TAG = bytes([pb.RelayData.PAYLOAD_FIELD_NUMBER << 3 | 2])
+_SEQ_TAG_BYTES = bytes([_SEQ_TAG])
+_COUNT_AND_PAYLOAD = _COUNT_TAG + _PAYLOAD_TAG
 
 
 def _varint(value: int) -> bytes:
+    # Written out for the sizes of a full record, since there are three numbers in each frame.
+    if value < 0x80:
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x20_0000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

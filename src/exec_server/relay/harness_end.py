@@ -84,7 +84,7 @@ class HarnessEnd:
         """
         if self._stream is None:
             return ()
-        return map(Send, self._stream.send(*parts, trace=trace))
+        return self._stream.send(*parts, trace=trace)
 
     def _receive(self, data: bytes | memoryview) -> Sequence[Effect]:
         frame = decode(data)

@@ -30,7 +30,6 @@ MAX_MESSAGE = 65535
 TAG_BYTES = 16
 
 _PROLOGUE_LABEL = b"codex-exec-server-relay-noise/v1"
-_NO_COUNTER = bytes(4)
 
 # Makes a new secret for the ML-KEM key of a peer, and returns (secret, ciphertext). The library
 # draws the randomness itself; tests pass a function that uses known bytes.
@@ -62,10 +61,16 @@ class Sealer:
 
     def seal(self, plaintext: bytes | memoryview) -> bytes:
         """Encrypt the record with the number `next_seq`, and increase that by one."""
-        self.check_room(1)
-        record = self._cipher.encrypt(_nonce(self.next_seq), plaintext, None)
+        record = bytearray(len(plaintext) + TAG_BYTES)
+        self.seal_into(plaintext, memoryview(record))
+        return bytes(record)
+
+    def seal_into(self, plaintext: bytes | memoryview, record: memoryview) -> None:
+        """Do so where *record* is, which is longer by a tag."""
+        if self.next_seq >= SEQ_END:
+            raise RelayError("the stream has used all its numbers")
+        self._cipher.encrypt_into(_nonce(self.next_seq), plaintext, None, record)
         self.next_seq += 1
-        return record
 
 
 class Opener:
@@ -90,7 +95,8 @@ class Opener:
 
 
 def _nonce(counter: int) -> bytes:
-    return _NO_COUNTER + counter.to_bytes(8, "big")
+    # Four zero bytes, then the counter in eight.
+    return counter.to_bytes(12, "big")
 
 
 class Channel:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay import records
-from exec_server.relay.frame import Data, DataEncoder, StreamId, Trace
+from exec_server.relay.effects import Send
+from exec_server.relay.frame import ROOM, Data, DataEncoder, StreamId, Trace
 from exec_server.relay.inbox import Inbox
-from exec_server.relay.noise import Channel
+from exec_server.relay.noise import TAG_BYTES, Channel
 from exec_server.relay.reorder import Reorder
 
 
@@ -38,7 +39,7 @@ class NoiseStream:
             messages += self._assembler.receive(self._opener.open(record))
         return self.inbox.receive(messages)
 
-    def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[bytes]:
+    def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[Send]:
         """Return the frames of one message, given in pieces; the first shows *trace* in clear text.
 
         The frames of a long message are made one by one; take them all before the next call.
@@ -51,11 +52,13 @@ class NoiseStream:
             return self._frames(found, trace)
         return [self._frame(record, trace) for record in found]
 
-    def _frames(self, found: records.Records, trace: Trace | None) -> Iterator[bytes]:
+    def _frames(self, found: records.Records, trace: Trace | None) -> Iterator[Send]:
         for record in found:
             yield self._frame(record, trace)
             trace = None
 
-    def _frame(self, record: bytes | memoryview, trace: Trace | None) -> bytes:
-        seq = self._sealer.next_seq
-        return self._encoder.encode(seq, self._sealer.seal(record), trace)
+    def _frame(self, record: bytes | memoryview, trace: Trace | None) -> Send:
+        size = len(record) + TAG_BYTES
+        buffer, at = self._encoder.frame(self._sealer.next_seq, size, trace)
+        self._sealer.seal_into(record, memoryview(buffer)[at : at + size])
+        return Send(buffer, ROOM)

@@ -18,7 +18,7 @@ class Stream(Protocol):
 
     def receive(self, data: Data) -> Sequence[bytes]: ...
 
-    def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[bytes]: ...
+    def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[Send]: ...
 
 
 S = TypeVar("S", bound=Stream)
@@ -45,7 +45,7 @@ class Streams(Generic[S]):
         if stream is None:
             return ()
         try:
-            return map(Send, stream.send(*parts, trace=trace))
+            return stream.send(*parts, trace=trace)
         except RelayError as exc:
             return self.close(stream_id, str(exc))
 

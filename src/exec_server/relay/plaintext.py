@@ -65,7 +65,7 @@ class PlaintextStream:
         message = self._stitcher.receive(data)
         return () if message is None else self.inbox.receive((message,))
 
-    def send(self, *parts: bytes, trace: Trace | None = None) -> list[bytes]:
+    def send(self, *parts: bytes, trace: Trace | None = None) -> list[Send]:
         """Return the frame of one message, given in pieces."""
         payload = b"".join(parts)
         if not 0 < len(payload) <= self._limits.message_bytes:
@@ -74,7 +74,7 @@ class PlaintextStream:
             raise RelayError("the stream has used all its numbers")
         frame = self._encode(Data(self._sent.next_seq, payload), trace)
         self._sent.next_seq += 1
-        return [frame]
+        return [Send(frame)]
 
     def announce(self) -> bytes:
         """Return the frame that names the stream to the rendezvous and the executor."""
@@ -173,7 +173,7 @@ class PlaintextHarness:
         """Send one message, given in pieces. Raises RelayError if no peer would accept it."""
         if self._stream is None:
             return ()
-        return [Send(frame) for frame in self._stream.send(*parts, trace=trace)]
+        return self._stream.send(*parts, trace=trace)
 
     def _receive(self, data: bytes | memoryview) -> Sequence[Effect]:
         frame = decode(data, segmented=True)

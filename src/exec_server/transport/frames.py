@@ -131,11 +131,19 @@ class FrameSocket(WSListener):
     def unsent_bytes(self) -> int:
         return int(self._stream.get_write_buffer_size())
 
-    def send(self, data: bytes) -> None:
-        """Send one message; after the end nothing happens."""
+    def send(self, data: bytes | bytearray, start: int = 0) -> None:
+        """Send one message, which begins at *start*; after the end nothing happens.
+
+        A bytearray with at least 14 free bytes before the message is masked and sent where it is,
+        without a copy.
+        """
         if self._is_over:
             return
-        self._sent_bytes += len(data)
+        self._sent_bytes += len(data) - start
+        if start and isinstance(data, bytearray):
+            self._ws.send_reuse_external_bytearray(_BINARY, data, start)
+            return
+        data = data[start:]
         limit = self._sizes.sent_frame_bytes
         if len(data) <= limit:
             self._ws.send(_BINARY, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import aiohttp
@@ -26,6 +27,7 @@ class FullSocket:
         self._message = message
         self.left = MESSAGES
         self.sent = 0
+        self.taken: asyncio.Queue[bytes] = asyncio.Queue()
         self.has_begun = asyncio.Event()
         self.was_pinged = asyncio.Event()
 
@@ -37,6 +39,7 @@ class FullSocket:
 
     async def send_bytes(self, data: bytes) -> None:
         self.sent += 1
+        self.taken.put_nowait(data)
         self.has_begun.set()
 
     async def pong(self, data: bytes) -> None:
@@ -71,6 +74,37 @@ class Turns:
 
 class _Request:
     transport = None
+
+
+class SlowTransport:
+    """A transport whose peer reads only when the test says so."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.waiting = 0
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def writelines(self, parts: Iterable[bytes]) -> None:
+        self.write(b"".join(parts))
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        pass
+
+
+class _Upgraded:
+    def __init__(self) -> None:
+        self.transport = SlowTransport()
 
 
 def socket_of(full: FullSocket) -> RelaySocket:
@@ -126,5 +160,65 @@ async def test_a_peer_that_is_not_read_gets_signs_of_life():
             full.was_pinged.clear()
     # It was paused by its first message.
     assert full.left == MESSAGES - 1
+    carrying.cancel()
+    await asyncio.wait([carrying])
+
+
+@requirement("hub/socket:whole-frames")
+@pytest.mark.parametrize(
+    ("size", "header"),
+    [(1, "8201"), (200, "827e00c8"), (61_508, "827ef044"), (200_000, "827f0000000000030d40")],
+)
+async def test_a_message_is_written_at_once_and_in_one_piece(size, header):
+    request = _Upgraded()
+    left: list[int] = []
+    full = FullSocket(aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, TINY, None))
+    socket = RelaySocket(full, request, limits=DEFAULT_LIMITS)  # type: ignore[arg-type]
+    socket.on_taken(lambda origin, size: left.append(size))
+    socket.pause()
+    socket.send(b"before the socket is carried", None)
+    assert not request.transport.writes
+    carrying = asyncio.ensure_future(socket.carry(lambda data: None))
+    await full.has_begun.wait()
+    left.clear()
+    socket.send(bytes(size), None)
+    assert request.transport.writes == [bytes.fromhex(header) + bytes(size)]
+    assert left == [size]
+    carrying.cancel()
+    await asyncio.wait([carrying])
+
+
+@requirement("hub/socket:whole-frames")
+async def test_messages_keep_their_order_behind_a_slow_peer():
+    request = _Upgraded()
+    full = FullSocket(aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, TINY, None))
+    socket = RelaySocket(full, request, limits=DEFAULT_LIMITS)  # type: ignore[arg-type]
+    socket.pause()
+    carrying = asyncio.ensure_future(socket.carry(lambda data: None))
+    await asyncio.sleep(0)
+    request.transport.waiting = 1 << 20
+    socket.send(b"first", None)
+    request.transport.waiting = 0
+    # The first one waits for the task that writes, so the second one does, too.
+    socket.send(b"second", None)
+    assert not request.transport.writes
+    assert [await full.taken.get(), await full.taken.get()] == [b"first", b"second"]
+    socket.send(b"third", None)
+    assert request.transport.writes == [b"\x82\x05third"] and full.sent == 2
+    carrying.cancel()
+    await asyncio.wait([carrying])
+
+
+@requirement("hub/socket:whole-frames")
+async def test_nothing_is_written_after_the_close_frame():
+    request = _Upgraded()
+    full = FullSocket(aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, TINY, None))
+    socket = RelaySocket(full, request, limits=DEFAULT_LIMITS)  # type: ignore[arg-type]
+    socket.pause()
+    carrying = asyncio.ensure_future(socket.carry(lambda data: None))
+    await asyncio.sleep(0)
+    full.closed = True
+    socket.send(b"late", None)
+    assert not request.transport.writes
     carrying.cancel()
     await asyncio.wait([carrying])

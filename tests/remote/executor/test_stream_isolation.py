@@ -47,8 +47,9 @@ class Wire:
     def __init__(self) -> None:
         self.sent: dict[StreamId, list[bytes]] = {}
 
-    def send(self, data: bytes) -> None:
-        self.sent.setdefault(decode(data).stream_id, []).append(data)
+    def send(self, data: bytes | bytearray, start: int = 0) -> None:
+        frame = bytes(data[start:])
+        self.sent.setdefault(decode(frame).stream_id, []).append(frame)
 
     def pause_reading(self) -> None: ...
 
@@ -302,7 +303,7 @@ class Attacker:
         for harness in self._open.values():
             if stream := harness._stream:
                 lengths = [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\5hi", b"\0"]
-                self._receive(stream._frame(self._rng.choice(lengths), None))
+                self._receive(stream._frame(self._rng.choice(lengths), None).data)
                 return
 
 

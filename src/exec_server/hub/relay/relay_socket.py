@@ -10,9 +10,18 @@ from aiohttp import WSMsgType, web
 
 from exec_server.hub.relay.routing import JoinedHarness
 from exec_server.limits import Limits
+from exec_server.memory import keep_freed_memory
+from exec_server.transport.frame_headers import WHOLE_BINARY, frame_header
 
 # Large frames need far fewer for the same bytes, so this costs them nothing.
 _MESSAGES_A_TURN = 16
+# A message is written at once if no more than this waits in the transport. The event loop writes
+# what comes within one turn together, up to this size.
+_WAITING_BYTES = 256 * 1024
+# What one read of a socket brings is freed and needed again all the time.
+_FREED_BYTES = 1024 * 1024
+# Up to this size one copy is cheaper than a vectored write.
+_JOIN_BYTES = 16 * 1024
 
 Receive = Callable[[bytes], None]
 # Called when a message of this origin and size has left the queue.
@@ -29,11 +38,13 @@ class _Turn:
     def __init__(self) -> None:
         self._left = _MESSAGES_A_TURN
 
-    async def step(self) -> None:
+    def is_over(self) -> bool:
+        """Count one message; True if the others have to go on now."""
         self._left -= 1
-        if not self._left:
-            self._left = _MESSAGES_A_TURN
-            await asyncio.sleep(0)
+        if self._left:
+            return False
+        self._left = _MESSAGES_A_TURN
+        return True
 
 
 class RelaySocket:
@@ -49,6 +60,9 @@ class RelaySocket:
     ) -> None:
         self._response = response
         self._transport = request.transport
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=_WAITING_BYTES)
+        keep_freed_memory(_FREED_BYTES)
         self._limits = limits
         self._takes_text = takes_text
         self._loop = asyncio.get_running_loop()
@@ -96,9 +110,12 @@ class RelaySocket:
     def send(self, data: bytes, origin: JoinedHarness | None) -> None:
         if self._farewell is not None:
             self._taken(origin, len(data))
-            return
-        self._queue.append((data, origin))
-        self._work.set()
+        elif self._is_free():
+            self._write_now(data)
+            self._taken(origin, len(data))
+        else:
+            self._queue.append((data, origin))
+            self._work.set()
 
     def discard(self) -> None:
         queue, self._queue = self._queue, deque()
@@ -144,8 +161,10 @@ class RelaySocket:
     async def _read_on(self, receive: Receive) -> None:
         turn = _Turn()
         while True:
-            await self._may_read.wait()
-            await turn.step()
+            if not self._may_read.is_set():
+                await self._may_read.wait()
+            if turn.is_over():
+                await asyncio.sleep(0)
             message = await self._response.receive()
             self._heard_at = self._loop.time()
             if self._farewell is not None and not self._response.closed:
@@ -171,6 +190,26 @@ class RelaySocket:
             self.end(1003, "a text message")
 
     # Writing.
+
+    def _is_free(self) -> bool:
+        """True if a message may overtake the queue, which is empty, and the task that writes it."""
+        transport = self._transport
+        return (
+            not self._queue
+            and transport is not None
+            and self._timer is not None
+            and not self._response.closed
+            and not transport.is_closing()
+            and transport.get_write_buffer_size() <= _WAITING_BYTES
+        )
+
+    def _write_now(self, data: bytes) -> None:
+        """Write one frame. aiohttp would send its header apart, which wakes the peer twice."""
+        header = frame_header(WHOLE_BINARY, len(data))
+        if len(data) <= _JOIN_BYTES:
+            self._transport.write(header + data)  # type: ignore[union-attr]
+        else:
+            self._transport.writelines((header, data))  # type: ignore[union-attr]
 
     async def _write_on(self) -> None:
         try:
@@ -202,7 +241,8 @@ class RelaySocket:
                         self._queue.popleft()
                         self._taken(origin, len(data))
             # Meanwhile the queue may be discarded.
-            await turn.step()
+            if turn.is_over():
+                await asyncio.sleep(0)
         if self._farewell is None:
             return False
         code, reason = self._farewell

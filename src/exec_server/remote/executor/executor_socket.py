@@ -175,7 +175,7 @@ class ExecutorSocket:
         for effect in effects:
             if type(effect) is Send:
                 if self._socket is not None:
-                    self._socket.send(effect.data)
+                    self._socket.send(effect.buffer, effect.start)
             elif type(effect) is Message:
                 # An earlier message may have ended the stream.
                 if stream := self._streams.get(effect.stream_id):

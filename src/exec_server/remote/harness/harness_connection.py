@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from exec_server.errors import ConnectError, RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.memory import keep_freed_memory
 from exec_server.relay.effects import Effect, Message, Send, StreamOpened
 from exec_server.relay.frame import Trace
 from exec_server.relay.harness_end import HarnessEnd
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # A change of less than this is not the progress of a backlog.
 _BACKLOG_BYTES = 64 * 1024
+# Messages of output are joined from several records.
+_JOINED_BYTES = 1024 * 1024
 
 
 @cache
@@ -58,6 +61,7 @@ async def dial_bundle(
         limits=limits,
     )
     most = limits.relay_frame_bytes
+    keep_freed_memory(_JOINED_BYTES)
     return await _open(
         bundle.url,
         HarnessConnection(harness, lambda: harness.start(bundle.authorization), limits=limits),
@@ -210,7 +214,7 @@ class HarnessConnection:
                     self._receiver.message_received(effect.data)
             elif type(effect) is Send:
                 if self._socket is not None:
-                    self._socket.send(effect.data)
+                    self._socket.send(effect.buffer, effect.start)
             elif type(effect) is StreamOpened and not self._opened.done():
                 self._opened.set_result(None)
 
