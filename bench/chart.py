@@ -34,6 +34,7 @@ _STYLE = """
   .worse { fill: #d1651f }
   .range { stroke: #24292f; stroke-opacity: .55 }
   .target { stroke: #1a7f37; stroke-width: 2.5 }
+  .floor { stroke: #8250df; stroke-width: 2.5; stroke-dasharray: 3 2 }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 }
     .note, .tick { fill: #9da7b3 }
@@ -45,6 +46,7 @@ _STYLE = """
     .worse { fill: #db6d28 }
     .range { stroke: #e6edf3 }
     .target { stroke: #3fb950 }
+    .floor { stroke: #bc8cff }
   }
 """
 
@@ -53,6 +55,7 @@ class Bar(NamedTuple):
     label: str
     comparison: Comparison
     target: float | None
+    floor: float | None
 
 
 class Block(NamedTuple):
@@ -74,7 +77,7 @@ def blocks(results: Results) -> list[Block]:
 def _bar(found: Finding) -> Bar | None:
     if found.comparison is None or not found.row.is_charted:
         return None
-    return Bar(found.row.label, found.comparison, found.target and found.target.ratio)
+    return Bar(found.row.label, found.comparison, found.target and found.target.ratio, found.floor)
 
 
 class Axis(NamedTuple):
@@ -94,7 +97,8 @@ class Axis(NamedTuple):
 
 def axis_of(drawn: list[Block]) -> Axis:
     """An axis with 1x on it and room for every bar; the ends of ranges may be cut."""
-    ratios = [bar.comparison.ratio for block in drawn for bar in block.bars]
+    bars = [bar for block in drawn for bar in block.bars]
+    ratios = [bar.comparison.ratio for bar in bars] + [bar.floor for bar in bars if bar.floor]
     return Axis(min([0.5, *ratios]) * 0.8, max([10.0, *ratios]) * 1.2)
 
 
@@ -128,6 +132,8 @@ def _head(results: Results) -> Iterator[str]:
     yield _text(42, 70, "worst to best single round", "note")
     yield _line(216, 60, 216, 72, "target")
     yield _text(224, 70, "target", "note")
+    yield _line(280, 60, 280, 72, "floor")
+    yield _text(288, 70, "floor: the kernel or our libraries alone", "note")
 
 
 def _grid(axis: Axis, bottom: float) -> Iterator[str]:
@@ -162,7 +168,11 @@ def _draw(bar: Bar, axis: Axis, y: float) -> Iterator[str]:
     if bar.target is not None:
         x = axis.x(bar.target)
         yield _line(x, middle - _BAR / 2 - 2, x, middle + _BAR / 2 + 2, "target")
-    right = max(one, end, axis.x(highest), axis.x(bar.target or ratio))
+    if bar.floor is not None:
+        x = axis.x(bar.floor)
+        yield _line(x, middle - _BAR / 2 - 2, x, middle + _BAR / 2 + 2, "floor")
+    marks = (bar.target or ratio, bar.floor or ratio)
+    right = max(one, end, axis.x(highest), *map(axis.x, marks))
     yield _text(right + 7, middle + 4, ratio_words(ratio), "value")
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from bench import machine
 from bench.catalogue import GROUPS, Unit
+from bench.floors import FLOOR, KERNEL_FLOORS, only_floors
 from bench.results import Results
 from bench.servers import Command, Conditions, Server
 from bench.workload import Figures, Scale, Workload
@@ -78,7 +79,7 @@ class _PartRun:
 
     def _measure(self, workload: Workload, progress: str) -> None:
         rounds = min(self._run.results.rounds, workload.most_rounds or sys.maxsize)
-        commands = list(self._run.commands)
+        commands = [each for each in self._run.commands if each.takes_part_in(workload.name)]
         if workload.server == "durable":
             commands = [command for command in commands if command.state_option]
         for number in range(rounds):
@@ -97,10 +98,14 @@ class _PartRun:
         except Exception as error:
             self._failed(workload, command, error, what)
             return
+        if command.name == FLOOR:
+            figures = only_floors(workload.name, figures)
         results.add(section, workload.name, command.name, figures, at=at)
         self._run.say(f"{what}  {_words(workload.name, figures)}")
 
     def _figures(self, workload: Workload, command: Command) -> Figures:
+        if command.name == FLOOR and workload.name in KERNEL_FLOORS:
+            return KERNEL_FLOORS[workload.name](self._scale)
         if workload.server == "shared":
             return workload.run(self._server(command), self._scale)
         state = self._scale.scratch / "state" if workload.server == "durable" else None
@@ -114,7 +119,9 @@ class _PartRun:
         if server is None:
             server = self._shared[command.name] = Server(command, self._part.conditions)
             server.start()
-            server.warm_up()
+            # A floor runs no command.
+            if command.workloads is None:
+                server.warm_up()
         return server
 
     def _failed(self, workload: Workload, command: Command, error: Exception, what: str) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from bench import machine
 from bench.catalogue import ORDINARY, PINNED, QUICK
+from bench.floors import FLOOR, floor
 from bench.measure import Part
 from bench.servers import Command, Conditions
 from bench.workloads import FAMILIES, WORKLOADS, chosen
@@ -115,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=COMMAND",
         help="measure these instead, the first as the baseline; {port} stands for the port, and "
-        f"'{REFERENCE}' and '{OURS}' alone for the two that are measured by default",
+        f"'{REFERENCE}', '{OURS}' and '{FLOOR}' alone for those that are measured by default",
     )
     return parser
 
@@ -155,7 +156,7 @@ def _cores(pin: str) -> tuple[frozenset[int], frozenset[int]]:
 
 def _commands(given: Sequence[str]) -> tuple[Command, ...]:
     """The servers to measure, the baseline first."""
-    commands = [_command(words) for words in given or (REFERENCE, OURS)]
+    commands = [_command(words) for words in given or (REFERENCE, OURS, FLOOR)]
     return tuple(command for command in commands if command)
 
 
@@ -168,6 +169,8 @@ def _command(words: str) -> Command | None:
         return Command(OURS, f"{shlex.quote(str(program))} {_LISTEN}", "--state {state}")
     if name == REFERENCE:
         return _reference()
+    if name == FLOOR:
+        return floor()
     raise ValueError(f"--server {name}: a command is missing")
 
 

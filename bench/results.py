@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from bench.catalogue import Row, Target
+from bench.floors import FLOOR
 
 # One figure a round; None where the round failed.
 Series = list[float | None]
@@ -82,6 +83,8 @@ class Finding(NamedTuple):
     target: Target | None
     # None when there is no target, or nothing to hold against it.
     is_met: bool | None
+    # How many times better than the baseline the floor is, if it was measured.
+    floor: float | None = None
 
 
 def find(results: Results, section: str, row: Row) -> Finding | None:
@@ -99,7 +102,12 @@ def find(results: Results, section: str, row: Row) -> Finding | None:
         comparison = None
     target = row.targets.get(section)
     is_met = _is_met(target, comparison, figures[results.subject])
-    return Finding(row, figures, comparison, target, is_met)
+    floor = compare(
+        series[results.baseline],
+        series.get(FLOOR, []),
+        higher_is_better=row.unit.higher_is_better,
+    )
+    return Finding(row, figures, comparison, target, is_met, floor and floor.ratio)
 
 
 def _is_met(

@@ -38,6 +38,11 @@ class Command(NamedTuple):
     line: str
     # What to add for a server whose jobs outlive it; empty if it cannot have such jobs.
     state_option: str = ""
+    # The workloads in which it takes part; None: all of them.
+    workloads: frozenset[str] | None = None
+
+    def takes_part_in(self, workload: str) -> bool:
+        return self.workloads is None or workload in self.workloads
 
 
 class Conditions(NamedTuple):

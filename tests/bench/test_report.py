@@ -114,6 +114,21 @@ def test_the_markdown_has_a_full_table_for_each_section() -> None:
     assert text.count("### ") == 2
 
 
+def test_a_floor_has_a_column_and_a_mark() -> None:
+    results = make_results()
+    results.servers["floor"] = ""
+    results.add(ORDINARY, "spawn_true", "floor", {"p50": 0.0005}, at=0)
+    found = find(results, ORDINARY, ROWS["spawn_true", "p50"])
+    assert found is not None and found.floor == pytest.approx(100)
+    text = markdown(results)
+    assert "| reference | ours | floor | ratio |" in text
+    assert "| 50.0 ms | 1.00 ms | 500 µs | 50.0x |" in text
+    marks = [line for line in chart(results).splitlines() if 'class="floor"' in line]
+    # One is in the legend, and two sections have the same figures.
+    assert len(marks) == 3
+    assert chart(make_results()).count('class="floor"') == 1
+
+
 def test_the_generated_part_is_replaced_and_nothing_else() -> None:
     document = f"head\n{BEGIN}\nold\n{END}\ntail\n"
     once = replace_generated(document, "new")
