@@ -49,6 +49,8 @@ _HANDSHAKES = 200
 _CLIENT = [sys.executable, str(_ROOT / "bench" / "remote_client.py")]
 _QUIET = ("--log-level", "error")
 _ONLINE_SECONDS = 10.0
+# A keeper is there soon; the reference has none.
+_KEEPER_LOOKS = 40
 
 # MB/s of `output` and `file`, seconds of `echo`, and `cpu`: seconds for a GiB of output by process.
 Figures = dict[str, Any]
@@ -112,11 +114,14 @@ async def _line(process: asyncio.subprocess.Process) -> str:
         return (await process.stdout.readline()).decode().strip()
 
 
-def _parts(name: str, server: asyncio.subprocess.Process) -> dict[str, int]:
-    """The server, and the keeper whose ended children are the producers."""
-    children = proc.family(server.pid)[1:]
-    keeper = {"keeper": children[0].pid, "producer": children[0].pid} if children else {}
-    return {name: server.pid, **keeper}
+async def _parts(name: str, server: asyncio.subprocess.Process) -> dict[str, int]:
+    """The server, and the keeper whose ended children are the producers, if it has one."""
+    for _ in range(_KEEPER_LOOKS):
+        if children := proc.family(server.pid)[1:]:
+            keeper = children[0].pid
+            return {name: server.pid, "keeper": keeper, "producer": keeper}
+        await asyncio.sleep(0.05)
+    return {name: server.pid}
 
 
 # The ways from a client to a process.
@@ -125,7 +130,7 @@ def _parts(name: str, server: asyncio.subprocess.Process) -> dict[str, int]:
 @contextlib.asynccontextmanager
 async def _directly(tree: Path) -> AsyncIterator[Target]:
     async with _program(*OURS, *_QUIET, PYTHONPATH=str(tree)) as server:
-        yield Target(await _line(server), None, _parts("server", server))
+        yield Target(await _line(server), None, await _parts("server", server))
 
 
 @contextlib.asynccontextmanager
@@ -135,7 +140,7 @@ async def _behind_rendezvous(words: list[str], **env: str) -> AsyncIterator[Targ
         options = ("--remote", url, "--environment-id", "env-1")
         async with _program(*words, *options, **env) as executor:
             assert await _line(relay) == "online"
-            pids = {**_parts("executor", executor), "node": relay.pid}
+            pids = {**await _parts("executor", executor), "node": relay.pid}
             yield Target(f"noise+{url}/env-1", TOKEN, pids)
 
 
@@ -151,7 +156,7 @@ async def _behind_node(tree: Path) -> AsyncIterator[Target]:
             options = ("--remote", url, "--environment-id", "env-1", *_QUIET)
             async with _program(*OURS, *options, **env) as executor:
                 await _online(url, token)
-                pids = {**_parts("executor", executor), "node": node.pid}
+                pids = {**await _parts("executor", executor), "node": node.pid}
                 yield Target(f"noise+{url}/env-1", token, pids)
 
 

@@ -138,8 +138,10 @@ class Exchange:
         streams, harness.streams = harness.streams, {}
         for stream_id in streams:
             del self._streams[stream_id]
-        for text in streams.values():
-            self._to_the_executor(_reset(text, "the harness is gone"), None)
+        # At the end of the exchange the executor's socket is gone, or about to be closed.
+        if not self._is_over:
+            for text in streams.values():
+                self._to_the_executor(_reset(text, "the harness is gone"), None)
 
     def end(self, reason: str, *, code: int = TRY_AGAIN_LATER) -> None:
         """Reset all streams and disconnect all harnesses: the executor's socket is gone."""
