@@ -65,7 +65,9 @@ async def test_a_port_is_listed_previewed_forwarded_and_closed(server, tmp_path)
             here = f"http://{preview['listen']}/"
             assert await fetched(here, host) == (200, f"page of {host}")
             # A name that another site lets lead here is refused.
-            assert (await fetched(here, "evil.example"))[0] == 421
+            assert await fetched(here, "evil.example") == (421, "This is no page of that name.\n")
+            status, text = await fetched(here, f"localhost:{here.split(':')[2].rstrip('/')}")
+            assert status == 421 and preview["url"] in text
 
             plain = await tab.call("port.forward", place="p0", port=port, listen=0)
             assert await fetched(f"http://{plain['listen']}/", "x") == (200, "page of x")

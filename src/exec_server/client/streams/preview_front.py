@@ -28,6 +28,8 @@ from exec_server.streams.byte_stream import ByteStream
 _HEAD_BYTES = 64 * 1024
 _SECONDS = 60.0
 _HOST = re.compile(rb"\r\nhost:[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)", re.IGNORECASE)
+# Names of this machine that no foreign page can have.
+_OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _LABEL = re.compile(r"[^a-z0-9]+")
 
 
@@ -79,8 +81,7 @@ class PreviewFront(PortForward):
             return None
         port = self._asked_port(head)
         if port is None:
-            pages = " ".join(self.url(port) for port in sorted(self._ports))
-            await _answer(sock, "421 Misdirected Request", f"The pages here are: {pages}")
+            await _answer(sock, "421 Misdirected Request", self._advice(head))
             return None
         try:
             stream, _ = await self._owner.open(StreamPlace("localhost", port))
@@ -94,17 +95,26 @@ class PreviewFront(PortForward):
         stream.write(head)
         return stream
 
+    def _advice(self, head: bytes) -> str:
+        """What is answered to another Host. A page of a foreign name could read it."""
+        name = (_asked_host(head) or "").removesuffix(f":{self._port}")
+        if name not in _OWN_NAMES and not name.endswith(".localhost"):
+            return "This is no page of that name."
+        return f"The pages here are: {' '.join(self.url(port) for port in sorted(self._ports))}"
+
     def _asked_port(self, head: bytes) -> int | None:
         """The port that the Host of a request names; None if it is not exactly one of ours."""
-        lines = head.partition(b"\r\n\r\n")[0] + b"\r\n"
-        hosts = _HOST.findall(lines)
-        if len(hosts) != 1:
-            return None
-        asked = hosts[0].decode("latin-1").lower()
+        asked = _asked_host(head)
         for port in self._ports:
             if asked == f"p{port}.{self._label}.localhost:{self._port}":
                 return port
         return None
+
+
+def _asked_host(head: bytes) -> str | None:
+    """The Host of a request; None if it has none, or several."""
+    hosts = _HOST.findall(head.partition(b"\r\n\r\n")[0] + b"\r\n")
+    return hosts[0].decode("latin-1").lower() if len(hosts) == 1 else None
 
 
 def renamed_head(data: bytes, origin: str, port: int) -> bytes:
