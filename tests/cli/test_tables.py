@@ -27,7 +27,7 @@ def test_the_last_column_is_cut_to_the_width_of_the_terminal(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["ID  COMMAND", "1   a long command …", "2   a short one"]
     # There is no use in a column of a few letters.
-    print_table(["ID", "COMMAND"], rows, width=12)
+    print_table(["ID", "COMMAND"], rows, width=11)
     assert "a long command that goes on" in capsys.readouterr().out
 
 

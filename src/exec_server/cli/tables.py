@@ -14,7 +14,7 @@ from exec_server.cli.log_setup import errors_told
 from exec_server.cli.output_format import without_controls, without_surrogates
 
 # The last column of a table is not cut to less than this.
-_LEAST_ROOM = 12
+_LEAST_ROOM = 8
 
 
 class TablePrinter:

@@ -108,6 +108,18 @@ async def test_the_id_comes_as_json_too(server):
     assert saved(facts["id"]).session_token not in done.stdout.decode()
 
 
+@requirement("cli/detach:not-durable")
+async def test_a_person_is_told_of_a_process_that_is_not_durable(server, terminal: MakeTerminal):
+    screen = terminal("run", "--detach", server.url, "--", "sleep", "60")
+    await screen.until(b"[this server keeps no durable jobs: it ends if the server stops")
+    assert await screen.status() == 0
+    quiet = await finished("run", "--detach", server.url, "--", "sleep", "60")
+    assert (quiet.status, quiet.stderr) == (0, "")
+    chosen = terminal("run", "--detach", "--not-durable", server.url, "--", "sleep", "60")
+    assert await chosen.status() == 0
+    assert b"durable" not in chosen.all
+
+
 @requirement("cli/detach:id")
 async def test_a_detached_terminal_can_be_attached_to(server, terminal: MakeTerminal):
     session_id = await detach(server.url, "stty size; read x; echo got:$x; stty size", "--tty")

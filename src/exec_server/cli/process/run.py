@@ -253,6 +253,9 @@ async def _detach(options: RunOptions, _: Collected) -> int:
             print_warning(str(exc))
     if not durable:
         detach.tell_kept(kept, options.keep)
+        if options.durable and os.isatty(2):
+            # A person may count on it; a script knows its server.
+            say("this server keeps no durable jobs: it ends if the server stops or is restarted")
     print(msgspec.json.encode(session.facts).decode() if options.output == "json" else session.id)
     return exit_codes.OK
 
