@@ -198,11 +198,11 @@ def test_a_flood_without_an_end_is_converted_while_it_goes_on(recorder, tmp_path
     line = b"x" * 998 + b"\r\n"
     printed = 0
     # More than the spool has room for, and no pause.
-    while printed < 2 * SPOOL_BYTES:
+    while printed < 1.25 * SPOOL_BYTES:
         until(partial(recorder.has_room, 32 * len(line)))
         tap.output(1, "pty", line * 32)
         printed += 32 * len(line)
-    assert path.stat().st_size > 0.2 * printed
+    assert path.stat().st_size > printed - SPOOL_BYTES
     tap.closed()
     written(recorder)
     assert len(output(path)) == printed
