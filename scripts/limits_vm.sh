@@ -2,7 +2,8 @@
 # Boot a small virtual machine with control groups of version 2 and run the attackers of limits in
 # it. It downloads qemu and a kernel as Debian packages into .vm, installs nothing, and needs no
 # root. usage: scripts/limits_vm.sh [PYTHON], by default /usr/bin/python3. LIMITS_VM_PLACES chooses
-# some of the places of scripts/limits_in_vm.py, and LIMITS_VM_SECONDS how long it may take.
+# some of the places of scripts/limits_in_vm.py, and LIMITS_VM_SECONDS how long it may take: 900 by
+# default. Its 67 checks took 133 seconds on two cores that were free, and 381 at a load of 9.
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-/usr/bin/python3}
