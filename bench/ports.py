@@ -99,7 +99,7 @@ def forwards(
         port, pid = _our_forward(stack, _last_word(server), far)
         yield Forward("exec-server port -L", port, (server.pid, pid))
     if "relay" in kinds:
-        relayed, words, pids = _behind_registry(stack, folder)
+        relayed, words, pids = behind_registry(stack, folder)
         port, pid = _our_forward(stack, relayed, far, *words)
         yield Forward("the same through a relay", port, (*pids, pid))
     if "ssh" not in kinds:
@@ -119,7 +119,7 @@ def forwards(
     yield Forward("ssh -L (near end alone)", port, (ssh.pid,))
 
 
-def _behind_registry(
+def behind_registry(
     stack: contextlib.ExitStack, folder: Path
 ) -> tuple[str, list[str], tuple[int, int]]:
     """A server behind a registry of its own.

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
+import os
 import random
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,6 +22,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import exec_server
+from bench.ports import behind_registry
 from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
 from tests.support.listening import echo, listening
 from tests.support.servers import start_server
@@ -34,22 +38,33 @@ def main(words: list[str]) -> int:
     parser.add_argument("--streams", type=int, default=64, help="[default: %(default)s]")
     parser.add_argument("--cuts", type=int, default=100, help="[default: %(default)s]")
     parser.add_argument("--seed", type=int, default=1, help="[default: %(default)s]")
+    parser.add_argument("--relay", action="store_true", help="through a registry and its relay")
     options = parser.parse_args(words)
+    if options.relay:
+        with contextlib.ExitStack() as stack:
+            os.environ["XDG_STATE_HOME"] = stack.enter_context(tempfile.TemporaryDirectory())
+            place, access, _ = behind_registry(stack, Path(os.environ["XDG_STATE_HOME"]))
+            token = Path(access[-1]).read_text().strip()
+            url, _, name = place.removeprefix("noise+").rpartition("/")
+            url = url.replace("http://", "ws://")
+            return asyncio.run(_soak(url, options, f"noise+http{{}}/{name}", token))
     with start_server("--listen", "ws://127.0.0.1:0") as server:
-        return asyncio.run(_soak(server.url, options))
+        return asyncio.run(_soak(server.url, options, "ws{}", None))
 
 
-async def _soak(url: str, options: argparse.Namespace) -> int:
+async def _soak(url: str, options: argparse.Namespace, place: str, token: str | None) -> int:
+    """*place* is the URL of the server, with braces for the address of the proxy that cuts."""
     chance = random.Random(options.seed)
     faults = [
         Fault(chance.randrange(_FIRST, _LAST), chance.choice(("up", "down")))
-        for _ in range(options.cuts)
+        # Requests to a registry have connections of their own, which are too short to be cut.
+        for _ in range(4 * options.cuts if options.relay else options.cuts)
     ]
     began = time.monotonic()
     async with (
         asyncio.timeout(_SECONDS),
         fault_proxy(url, faults) as proxy,
-        exec_server.connect(proxy.url) as client,
+        exec_server.connect(place.format(proxy.url.removeprefix("ws")), token=token) as client,
         listening(echo) as port,
         await client.start_server(echo) as remote,
     ):

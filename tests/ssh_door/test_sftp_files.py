@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
+import pytest
+
 from exec_server.client.files.file_streams import BLOCK_BYTES
 from exec_server.client_urls import connect
 from exec_server.ssh_door.sftp_files import SftpFile
@@ -40,3 +42,41 @@ async def test_many_writes_at_once_in_any_order_are_all_done_in_their_places(ser
         await asyncio.gather(*(file.write(at, content[at : at + size]) for at in starts))
         await file.close()
     assert (tmp_path / "file").read_bytes() == content
+
+
+@requirement("ssh:sftp-written")
+async def test_a_write_that_is_answered_is_in_the_file(server, tmp_path):
+    """sshfs closes a program's file as soon as its writes are answered."""
+    path = tmp_path / "file"
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        file = SftpFile(client.fs, os.fsencode(path), "replace")
+        await file.open()
+        await file.write(0, b"one ")
+        assert path.read_bytes() == b"one "
+        await asyncio.gather(file.write(4, b"two "), file.write(8, b"three"))
+        assert path.read_bytes() == b"one two three"
+        await file.close()
+
+
+@requirement("ssh:sftp-written")
+async def test_of_two_writes_to_one_place_the_later_one_counts(server, tmp_path):
+    path = tmp_path / "file"
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        file = SftpFile(client.fs, os.fsencode(path), "replace")
+        await file.open()
+        await asyncio.gather(*(file.write(0, bytes([n]) * 1000) for n in range(50)))
+        await file.close()
+    assert path.read_bytes() == bytes([49]) * 1000
+
+
+@requirement("ssh:sftp-written")
+async def test_a_write_that_fails_is_told_to_its_writer(server, tmp_path):
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        file = SftpFile(client.fs, os.fsencode(tmp_path / "file"), "replace")
+        await file.open()
+        assert file._handle is not None
+        await client.fs.close(file._handle)
+        (tmp_path / "file").unlink()
+        (tmp_path / "file").mkdir()
+        with pytest.raises(Exception, match=r"[Dd]irectory"):
+            await file.write(0, b"x")

@@ -1,7 +1,8 @@
-"""Open files of an sftp client: they are read ahead and written behind, in large blocks.
+"""Open files of an sftp client: they are read ahead, and written in large blocks.
 
-An sftp client asks for small pieces. The server is asked for whole blocks, several at a time, so
-that a large file moves at the speed of the connection.
+An sftp client asks for small pieces, and does not wait for each answer. The server is asked for
+whole blocks, several at a time, so that a large file moves at the speed of the connection. A write
+is answered once it is written: sshfs lets a program close its file after the last answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,23 @@ from exec_server.client.files.remote_files import RemoteFiles
 from exec_server.errors import ConnectionClosed, NotFound
 
 OpenMode = Literal["read", "replace", "update"]
+
+
+# Blocks that are written at the same time.
+_WRITES = 2
+
+
+class _WriteBlock:
+    """Bytes of several writes that follow one another."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.data = bytearray()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def end(self) -> int:
+        return self.at + len(self.data)
 
 
 class SftpFile:
@@ -32,12 +50,10 @@ class SftpFile:
         # Blocks that were asked for, by their number, and the number that comes next.
         self._blocks: dict[int, asyncio.Task[Block]] = {}
         self._next = 0
-        # Bytes that are not sent yet, and where they belong. A client does not wait for the answer
-        # to one write before the next, and while one waits for its turn another must not add to it.
-        self._writing = asyncio.Lock()
-        self._buffer = bytearray()
-        self._buffer_at = 0
-        self._writes: deque[asyncio.Task[None]] = deque()
+        # What waits to be written, and what is being written, in the order of the requests.
+        self._waiting: deque[_WriteBlock] = deque()
+        self._under_way: list[_WriteBlock] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Open it on the server; the errors are those of `fs/open`."""
@@ -59,7 +75,7 @@ class SftpFile:
 
     async def read(self, offset: int, size: int) -> bytes:
         """Up to *size* bytes; nothing at the end of the file."""
-        if self._buffer or self._writes:
+        if self._waiting or self._under_way:
             await self.flush()
         parts: list[bytes] = []
         while size:
@@ -114,52 +130,66 @@ class SftpFile:
     # Writing.
 
     async def write(self, offset: int, data: bytes) -> int:
-        """Take *data*; it is on its way when enough of it has come together."""
+        """Write *data*, together with what comes behind it while others are being written."""
         if self._appends:
             await self._files.append(self.path, data)
             return len(data)
-        async with self._writing:
-            await self._write(offset, data)
-        return len(data)
-
-    async def _write(self, offset: int, data: bytes) -> None:
         if self._blocks:
             self._forget_blocks()
-        if self._buffer and offset != self._buffer_at + len(self._buffer):
-            await self._send()
-        if not self._buffer:
-            self._buffer_at = offset
-        self._buffer += data
-        while len(self._buffer) >= BLOCK_BYTES:
-            await self._send()
+        view, blocks = memoryview(data), list[_WriteBlock]()
+        while view:
+            blocks.append(self._take(offset, view[:BLOCK_BYTES]))
+            offset, view = offset + BLOCK_BYTES, view[BLOCK_BYTES:]
+        self._send()
+        for block in blocks:
+            await asyncio.shield(block.done)
+        return len(data)
+
+    def _take(self, offset: int, data: memoryview) -> _WriteBlock:
+        """Add *data* to the last block that waits, if it belongs there."""
+        last = self._waiting[-1] if self._waiting else None
+        if last is None or offset != last.end or len(last.data) + len(data) > BLOCK_BYTES:
+            last = _WriteBlock(offset)
+            self._waiting.append(last)
+        last.data += data
+        return last
 
     async def flush(self) -> None:
         """Wait until everything is written. Raises the first error of a write."""
-        async with self._writing:
-            while self._buffer:
-                await self._send()
-            while self._writes:
-                await self._settle_one()
+        blocks = [*self._under_way, *self._waiting]
+        results = await asyncio.gather(*(each.done for each in blocks), return_exceptions=True)
+        for error in results:
+            if error is not None:
+                raise error
 
-    async def _send(self) -> None:
-        """Begin to write a block; it waits for an older one if too many are under way."""
-        while len(self._writes) >= WINDOW:
-            await self._settle_one()
-        data = bytes(self._buffer[:BLOCK_BYTES])
-        del self._buffer[:BLOCK_BYTES]
-        self._writes.append(asyncio.create_task(self._write_block(self._buffer_at, data)))
-        self._buffer_at += len(data)
+    def _send(self) -> None:
+        """Begin to write what waits: few blocks at once, so that the next ones grow meanwhile."""
+        while self._waiting and len(self._under_way) < _WRITES:
+            block = self._waiting[0]
+            if any(block.at < each.end and each.at < block.end for each in self._under_way):
+                # The same place twice: the later one counts.
+                return
+            self._waiting.popleft()
+            self._under_way.append(block)
+            task = asyncio.create_task(self._write_one(block))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _settle_one(self) -> None:
+    async def _write_one(self, block: _WriteBlock) -> None:
         try:
-            await self._writes.popleft()
-        except BaseException:
-            # The rest is of no use, and the client is told once.
-            self._buffer.clear()
-            for task in self._writes:
-                task.add_done_callback(_retrieved)
-            self._writes.clear()
-            raise
+            await self._write_block(block.at, bytes(block.data))
+        except BaseException as exc:
+            failed = ConnectionClosed("the file was closed") if _is_cancelled(exc) else exc
+            block.done.set_exception(failed)
+            # A writer that has left does not ask.
+            block.done.exception()
+            if _is_cancelled(exc):
+                raise
+        else:
+            block.done.set_result(None)
+        finally:
+            self._under_way.remove(block)
+            self._send()
 
     async def _write_block(self, offset: int, data: bytes) -> None:
         handle = await self._opened()
@@ -187,6 +217,10 @@ class SftpFile:
             return self._handle
 
 
-def _retrieved(task: asyncio.Task[Block] | asyncio.Task[None]) -> None:
+def _is_cancelled(exc: BaseException) -> bool:
+    return isinstance(exc, asyncio.CancelledError)
+
+
+def _retrieved(task: asyncio.Task[Block]) -> None:
     if not task.cancelled():
         task.exception()

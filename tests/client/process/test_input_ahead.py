@@ -93,3 +93,15 @@ async def test_a_process_that_takes_no_input_is_said_and_later_writes_work(clien
     await other.write(b"b")
     await other.close_stdin()
     assert await other.communicate() == (b"ab", b"")
+
+
+@requirement("ssh:input-ahead")
+async def test_the_last_write_is_repeated_though_none_follows(server):
+    async with fault_proxy(server.url) as proxy, connect(proxy.url) as client:
+        process = await client.start(["cat"], stdin=True)
+        async with asyncio.timeout(PATIENCE), InputAhead(process) as ahead:
+            for _ in range(5):
+                proxy.cut()
+                # The client has not noticed the loss yet.
+                await ahead.write(b"x\n")
+                assert await anext(process.stdout) == b"x\n"

@@ -47,6 +47,10 @@ class InputAhead:
         self._sent: deque[_SentWrite] = deque()
         # The connection of all writes under way.
         self._link: ConnectionLink | None = None
+        # Takes the answers; a write is repeated at once, whether or not another one follows.
+        self._settling: asyncio.Task[None] | None = None
+        self._progress = asyncio.Event()
+        self._error: Exception | None = None
 
     async def __aenter__(self) -> Self:
         await self._process._writing.acquire()
@@ -59,17 +63,18 @@ class InputAhead:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            answers = [each.answer for each in self._sent]
-            for answer in answers:
-                answer.cancel()
-            await asyncio.gather(*answers, return_exceptions=True)
+            tasks: list[asyncio.Task[WriteResult] | asyncio.Task[None]]
+            tasks = [each.answer for each in self._sent]
+            tasks += [] if self._settling is None else [self._settling]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             self._process._writing.release()
 
     async def write(self, data: bytes) -> None:
         """Send *data*, which is at most as long as one write may be."""
-        if len(self._sent) >= _DEPTH:
-            await self._settle_first()
+        await self._settled(_DEPTH - 1)
         link = await self._session.link.connected_link()
         if self._sent and link is not self._link:
             await self.flush()
@@ -81,18 +86,34 @@ class InputAhead:
         # A task begins in its turn, so the writes are sent in order.
         sending = asyncio.create_task(self._session.call_on(link, WRITE, params))
         self._sent.append(_SentWrite(params, sending))
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.create_task(self._settle())
 
     async def flush(self) -> None:
         """Wait until the server has accepted everything."""
-        while self._sent:
-            await self._settle_first()
+        await self._settled(0)
 
-    async def _settle_first(self) -> None:
-        params, answer = self._sent[0]
+    async def _settled(self, most: int) -> None:
+        """Wait until at most so many writes are under way. Raises the error of a write."""
+        while len(self._sent) > most and self._error is None:
+            self._progress.clear()
+            await self._progress.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def _settle(self) -> None:
         try:
-            result = await answer
+            while self._sent:
+                self._process._check((await self._accepted(self._sent[0])).status)
+                self._sent.popleft()
+                self._progress.set()
+        except Exception as exc:
+            self._error = exc
+            self._progress.set()
+
+    async def _accepted(self, write: _SentWrite) -> WriteResult:
+        try:
+            return await write.answer
         except ConnectionClosed:
             # Those behind it have met the same end. None of them is sent before this one again.
-            result = await self._session.call(WRITE, params, seconds=None, repeat=True)
-        self._sent.popleft()
-        self._process._check(result.status)
+            return await self._session.call(WRITE, write.params, seconds=None, repeat=True)
