@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Linux only.
+_QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+
 # The event loops themselves accept a whole backlog in one turn, before the first of those
 # connections can be closed again.
 _ACCEPTED_PER_TURN = 8
@@ -123,8 +126,10 @@ class Acceptor:
         try:
             sock.setblocking(False)
             if self._is_tcp:
-                # Small answers must not wait for an acknowledgement.
+                # Small answers must not wait for an acknowledgement, nor small requests for ours.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if _QUICK_ACK is not None:
+                    sock.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
             await self.connect(sock)
         except BaseException as exc:
             sock.close()
