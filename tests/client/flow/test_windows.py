@@ -336,6 +336,20 @@ async def test_a_process_whose_handle_is_dropped_runs_on(small, tether):
     assert await small.terminate(process_id)
 
 
+@requirement("window/unread")
+async def test_a_handle_that_another_thread_is_just_letting_go_of_is_dropped(small, tether):
+    process = await small.start(flood(tether))
+    process_id = process.process_id
+    # What the other thread still holds while it runs `__del__`.
+    held = process._tracked.flow
+    await tether.heard(b"blocked\n")
+    del process
+    gc.collect()
+    await tether.heard(b"running\n")
+    assert held.has_window
+    assert await small.terminate(process_id)
+
+
 @requirement("window/unread", "window/lossless")
 async def test_a_handle_that_is_dropped_during_an_outage_is_told_of_later(server, tether):
     async with fault_proxy(server.url) as proxy, connect(proxy.url, limits=SMALL) as client:

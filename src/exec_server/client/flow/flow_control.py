@@ -28,8 +28,9 @@ class FlowControl:
         self._acknowledgements = Acknowledgements(channel)
         # The references are weak: a process whose handle was dropped is not tracked.
         self._processes: WeakValueDictionary[str, ProcessFlow] = WeakValueDictionary()
-        # Processes with a window whose handles were dropped, perhaps by another thread.
-        self.dropped: deque[str] = deque()
+        # Processes with a window whose handles were dropped, perhaps by another thread, which may not
+        # have let go of their flows when the loop hears of it.
+        self.dropped: deque[tuple[str, ProcessFlow]] = deque()
 
     # The connection.
 
@@ -100,8 +101,9 @@ class FlowControl:
     def forget_dropped(self) -> None:
         """Give up the windows of dropped handles, unless their processes have new ones."""
         while self.dropped:
-            process_id = self.dropped.popleft()
-            if process_id not in self._processes:
+            process_id, flow = self.dropped.popleft()
+            if self._processes.get(process_id, flow) is flow:
+                self.drop(process_id)
                 self.settle(process_id, None)
 
     def taken(self) -> dict[str, int]:

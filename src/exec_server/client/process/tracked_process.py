@@ -345,6 +345,6 @@ class TrackedProcess:
     def __del__(self) -> None:
         if not self.is_settled and self.flow.has_window:
             # This may run in another thread, and after the loop has closed.
-            self._control.dropped.append(self.process_id)
+            self._control.dropped.append((self.process_id, self.flow))
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._control.forget_dropped)
