@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import functools
 import os
-import resource
 import signal
 import time
 from importlib.util import module_from_spec, spec_from_file_location
@@ -43,6 +42,33 @@ _BLOCK_BYTES = 512
 _MOST_ANCESTORS = 256
 # The number of the first pid namespace.
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
+
+class _OwnPeak:
+    """The most memory that the keeper has had, in KiB.
+
+    `getrusage` would tell that of the server, which has started the keeper, if that is more.
+    """
+
+    def __init__(self) -> None:
+        self._known = 0
+
+    def is_at_least(self, kib: int) -> bool:
+        # It only grows, so what is known is looked at first.
+        return kib <= self._known or kib <= self._found()
+
+    def _found(self) -> int:
+        try:
+            with open("/proc/self/status", "rb") as file:
+                _, _, value = file.read().partition(b"\nVmHWM:")
+        except FileNotFoundError:
+            # Another system than Linux.
+            return 0
+        self._known = int(value.split(maxsplit=1)[0])
+        return self._known
+
+
+_own_peak = _OwnPeak()
 
 
 class _ReportedProgram:
@@ -63,8 +89,7 @@ class _ReportedProgram:
         # A command has ended when bubblewrap has.
         self.facts.setdefault("wall", (time.monotonic_ns() - self.started) / 1e9)
         self.facts["max_rss"] = used.ru_maxrss * 1024
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if is_from_keeper else -1
-        self.facts["is_rss_at_most"] = used.ru_maxrss <= own
+        self.facts["is_rss_at_most"] = is_from_keeper and _own_peak.is_at_least(used.ru_maxrss)
         self.facts["cpu"] = used.ru_utime + used.ru_stime
         self.facts["read"] = used.ru_inblock * _BLOCK_BYTES
         self.facts["written"] = used.ru_oublock * _BLOCK_BYTES
