@@ -28,8 +28,8 @@ class FlowControl:
         self._acknowledgements = Acknowledgements(channel)
         # The references are weak: a process whose handle was dropped is not tracked.
         self._processes: WeakValueDictionary[str, ProcessFlow] = WeakValueDictionary()
-        # Processes with a window whose handles were dropped, perhaps by another thread, which may not
-        # have let go of their flows when the loop hears of it.
+        # Processes with a window whose handles were dropped, perhaps by another thread. That may
+        # still hold the flow when the loop hears of it.
         self.dropped: deque[tuple[str, ProcessFlow]] = deque()
 
     # The connection.
