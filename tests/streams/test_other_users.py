@@ -113,3 +113,14 @@ async def test_an_address_beyond_the_loopback_is_for_all(no_leaks, echo_port):
                 assert await asyncio.to_thread(sock.recv, 100) == b"hello"
                 if os.geteuid() == 0:
                     assert await answer(int(forward.address[1]), STRANGER) == b"hello"
+
+
+@as_root
+@requirement("streams/rules:other-users")
+async def test_a_loopback_in_the_form_of_ipv6_is_a_loopback_too(no_leaks, echo_port):
+    async with asyncio.timeout(PATIENCE), serve() as running, connect(running.url) as client:
+        to = ("localhost", echo_port)
+        async with await client.forward(("::ffff:127.0.0.1", 0), to) as forward:
+            port = int(forward.address[1])
+            assert await answer(port, STRANGER) == b""
+            assert await answer(port, os.geteuid()) == b"hello"

@@ -20,7 +20,10 @@ def is_on_loopback(sock: socket.socket) -> bool:
     """True if *sock* listens on an address of the loopback."""
     if sock.family == socket.AF_UNIX:
         return False
-    return ipaddress.ip_address(sock.getsockname()[0]).is_loopback
+    address = ipaddress.ip_address(sock.getsockname()[0])
+    # An IPv4 address may be written as one of IPv6.
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    return (mapped or address).is_loopback
 
 
 def user_refusal(sock: socket.socket) -> str | None:
