@@ -188,14 +188,20 @@ async def test_a_message_is_written_at_once_and_in_one_piece(size, header):
     await asyncio.wait([carrying])
 
 
-@requirement("hub/socket:whole-frames")
-async def test_messages_keep_their_order_behind_a_slow_peer():
+async def carried() -> tuple[_Upgraded, FullSocket, RelaySocket, asyncio.Future[None]]:
+    """A socket that is being carried and receives nothing."""
     request = _Upgraded()
     full = FullSocket(aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, TINY, None))
     socket = RelaySocket(full, request, limits=DEFAULT_LIMITS)  # type: ignore[arg-type]
     socket.pause()
     carrying = asyncio.ensure_future(socket.carry(lambda data: None))
     await asyncio.sleep(0)
+    return request, full, socket, carrying
+
+
+@requirement("hub/socket:whole-frames")
+async def test_messages_keep_their_order_behind_a_slow_peer():
+    request, full, socket, carrying = await carried()
     request.transport.waiting = 1 << 20
     socket.send(b"first", None)
     request.transport.waiting = 0
@@ -211,12 +217,7 @@ async def test_messages_keep_their_order_behind_a_slow_peer():
 
 @requirement("hub/socket:whole-frames")
 async def test_nothing_is_written_after_the_close_frame():
-    request = _Upgraded()
-    full = FullSocket(aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, TINY, None))
-    socket = RelaySocket(full, request, limits=DEFAULT_LIMITS)  # type: ignore[arg-type]
-    socket.pause()
-    carrying = asyncio.ensure_future(socket.carry(lambda data: None))
-    await asyncio.sleep(0)
+    request, full, socket, carrying = await carried()
     full.closed = True
     socket.send(b"late", None)
     assert not request.transport.writes
