@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from exec_server.recording import text_index
-from exec_server.recording.cast_format import CastHeader
+from exec_server.recording.cast_format import OUTPUT, CastEvent, CastHeader
 from exec_server.recording.cast_writer import CastWriter
 from exec_server.recording.export import gif_of, screen_at, svg_at, whole_text
 from exec_server.recording.playback import Playback
+from exec_server.recording.screen_text import ScreenText
 from exec_server.recording.text_index import TextIndex, open_index
 from exec_server.terminal import TerminalEngine, open_engine
 from tests.requirements import requirement
@@ -35,6 +36,19 @@ def state(engine: TerminalEngine) -> tuple[object, ...]:
 
 
 # Text.
+
+
+@pytest.mark.parametrize("columns", [80, 300, 500])
+def test_no_line_of_a_flood_on_a_wide_terminal_is_missed(columns):
+    followed = ScreenText(columns, 50)
+    seen: set[str] = set()
+    for number in range(20):
+        lines = "".join(f"line {n}\r\n" for n in range(number * 500, number * 500 + 500))
+        event = CastEvent(0.01 * number, OUTPUT, lines)
+        seen.update(line.text for line in followed.feed(event))
+    seen.update(line.text for line in followed.look())
+    assert {f"line {n}" for n in range(10_000)} <= seen
+    followed.close()
 
 
 @requirement("recording:index")

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from exec_server.recording.cast_format import OUTPUT, RESIZE, CastEvent
-from exec_server.terminal import TerminalEngine, open_engine
+from exec_server.terminal import SCROLLBACK_ROWS, TerminalEngine, open_engine
 
 # A shorter pause is not one; a screen that is shown for less cannot be read by people.
 _PAUSE = 0.05
 # The screen is looked at after this much output at least. The engine keeps more rows than these.
 _MOST_ROWS = 300
 _MOST_BYTES = 16 << 10
-_HISTORY = 1000
 # Before these a screen is lost: ED of all of it, RIS, and the ends of the alternate screen.
 _LOSING = re.compile(r"\x1b(?:\[2J|\[(?:1;1)?H\x1b\[0?J|c|\[\?(?:47|1047|1049)[lh])")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]P_^X][^\x07\x1b]*\x1b?|[ -/]*)\Z")
@@ -46,7 +45,7 @@ class ScreenText:
     """Follows a recording. After each event the engine shows the screen of that moment."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self.engine: TerminalEngine = open_engine(columns, rows, scrollback=_HISTORY)
+        self.engine: TerminalEngine = open_engine(columns, rows)
         # What the primary and the alternate screen have shown at the last look, by their rows.
         self._shown: dict[bool, dict[int, str]] = {False: {}, True: {}}
         # What was fed since the last look, and when the last of it came.
@@ -89,7 +88,7 @@ class ScreenText:
         """The rows that have left the screen at its top; the engine then forgets them."""
         if self.engine.is_alternate or _UNFINISHED.search(self._tail) is not None:
             return []
-        rows = [text.rstrip() for text in self.engine.history(_HISTORY)]
+        rows = [text.rstrip() for text in self.engine.history(SCROLLBACK_ROWS)]
         if rows:
             self.engine.feed(_FORGET_HISTORY)
         return [text for text in rows if text]

@@ -25,6 +25,11 @@ class MarkScanner:
     def __init__(self) -> None:
         self._rest = b""
 
+    @property
+    def has_begun(self) -> bool:
+        """True if the beginning of a mark may have come."""
+        return bool(self._rest)
+
     def split(self, data: bytes) -> Iterator[tuple[bytes, Mark | None]]:
         """*data* in pieces; each but the last ends with the mark that it is given with."""
         if not self._rest and b"\x1b" not in data:

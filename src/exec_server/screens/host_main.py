@@ -58,15 +58,16 @@ class ScreenHost:
 
     def run(self) -> None:
         self._send(messages.Ready(engine_name() or "none"))
+        packet = memoryview(bytearray(PACKET_BYTES))
         while True:
             try:
-                packet = self._sock.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
+                size = self._sock.recv_into(packet, 0, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 self._rest()
                 continue
-            if not packet:
+            if not size:
                 return
-            message = messages.decode_to_host(packet)
+            message = messages.decode_to_host(packet[:size])
             with self._failing_alone(message.model):
                 self._take(message)
 
@@ -204,6 +205,7 @@ class ScreenHost:
         while self._fed:
             number = self._fed.pop()
             model = self._models[number]
+            model.settle()
             if self._unsaved(number, model) < _CHECKPOINT_BYTES:
                 continue
             with self._failing_alone(number):
@@ -218,6 +220,7 @@ class ScreenHost:
         if time.monotonic() < self._rested_at.get(number, 0.0):
             return
         self._checkpointed[number] = model.fed_bytes
+        model.settle()
         began = time.thread_time()
         dump = model.engine.dump(history=200)
         took = time.thread_time() - began
@@ -243,6 +246,7 @@ class ScreenHost:
 
 def _dump(model: ScreenModel, history: int) -> bytes:
     """A line with the facts about the dump, and the dump."""
+    model.settle()
     engine = model.engine
     facts = (model.seq, engine.rows, engine.columns, model.version, model.is_inexact)
     return _encode_json(facts) + b"\n" + engine.dump(history=history)

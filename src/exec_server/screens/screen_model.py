@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from exec_server.protocol.screen import (
     WaitForResult,
 )
 from exec_server.screens.command_marks import MarkScanner
+from exec_server.screens.held_output import LEAST_BYTES, HeldOutput
 from exec_server.screens.last_command import CommandTracker
 from exec_server.screens.screen_waits import Baseline, MatchPlace, PendingWait, SearchBudget, found
 from exec_server.terminal import Row, open_engine
@@ -27,6 +29,7 @@ from exec_server.terminal.cells import CellSpan, Color
 
 # While a text is waited for, output comes in slices, so that no row leaves the scrollback unseen.
 _SLICE_BYTES = 4096
+_LEAST_SLICE_BYTES = 64
 # Versions that were told and can be the `after` of a wait.
 _MAX_BASELINES = 32
 _MAX_WAITS = 64
@@ -50,6 +53,8 @@ class ScreenModel:
         self.fed_bytes = 0
         # The beginning of output that has not come completely.
         self.held = b""
+        # Output that the engine has not got yet; `settle` gives it to it.
+        self._flood = HeldOutput(lambda: self.engine.forgets_after)
         self._resizes = 0
         self._scanner = MarkScanner()
         self.commands = CommandTracker(self.engine)
@@ -68,6 +73,13 @@ class ScreenModel:
 
     def feed(self, seq: int, data: bytes, now: float) -> None:
         """Take output; *seq* is its number."""
+        if self._can_hold(data) and self._flood.add(data):
+            self._held(seq, len(data), now)
+            return
+        # The marks are looked for in whole sequences.
+        data = self._flood.unfinished + data
+        self._flood.unfinished = b""
+        self.settle()
         if self.wanted and seq + self._resizes > self.wanted[0]:
             self._remember_baseline()
             self.wanted = [version for version in self.wanted if version >= seq + self._resizes]
@@ -76,8 +88,7 @@ class ScreenModel:
         self._last_output = now
         slices = any(wait.reads_text for wait in self.waits)
         for piece, mark in self._scanner.split(data):
-            size = _SLICE_BYTES if slices else len(piece) or 1
-            for part in [piece[at : at + size] for at in range(0, len(piece), size)] or [piece]:
+            for part in self._slices(piece) if slices else (piece,):
                 self.engine.feed(part)
                 if slices:
                     self._check_waits(now)
@@ -90,13 +101,53 @@ class ScreenModel:
             self._set_baseline(early)
         self._check_waits(now)
 
+    def _slices(self, data: bytes) -> Iterator[bytes]:
+        """*data* in parts, none of which moves more rows up than are kept."""
+        columns, kept = self.engine.columns, self.engine.rows_kept
+        at = 0
+        while at < len(data):
+            size = _SLICE_BYTES
+            while size > _LEAST_SLICE_BYTES and (
+                data.count(b"\n", at, at + size) + size // columns > kept
+            ):
+                size //= 2
+            yield data[at : at + size]
+            at += size
+
+    def _can_hold(self, data: bytes) -> bool:
+        """True if nothing waits for *data*."""
+        if self.waits or self.wanted or self.commands.is_at_prompt or self._scanner.has_begun:
+            return False
+        if self._flood:
+            return True
+        return len(data) >= LEAST_BYTES and self.engine.is_between_sequences
+
+    def _held(self, seq: int, size: int, now: float) -> None:
+        self.seq = seq
+        self.fed_bytes += size
+        self._last_output = now
+        if self._flood.is_too_much:
+            self.settle()
+
+    def settle(self) -> None:
+        """Let the engine have all output so far; everything that reads from it begins with this."""
+        flood = self._flood
+        if flood:
+            self.engine.feed(flood.take())
+        if flood.unfinished:
+            unfinished, flood.unfinished = flood.unfinished, b""
+            for piece, _ in self._scanner.split(unfinished):
+                self.engine.feed(piece)
+
     def missed(self, seq: int) -> None:
         """Output up to *seq* was lost: end a sequence that has begun, and say so from now on."""
+        self.settle()
         self.is_inexact = True
         self.seq = seq
         self.engine.feed(b"\x18")
 
     def resize(self, columns: int, rows: int, resizes: int) -> None:
+        self.settle()
         self.engine.resize(columns, rows)
         self.is_inexact |= (self.engine.columns, self.engine.rows) != (columns, rows)
         self._resizes = resizes
@@ -105,6 +156,7 @@ class ScreenModel:
             self._set_baseline(baseline)
 
     def exited(self, seq: int, exit_code: int | None, now: float) -> None:
+        self.settle()
         self.seq = max(self.seq, seq)
         self._exit = (True, exit_code)
         self._check_waits(now)
@@ -119,6 +171,7 @@ class ScreenModel:
 
     def screen(self, params: ScreenParams) -> ScreenResult:
         """What is shown, or what changed since a version."""
+        self.settle()
         self._draw()
         version = self.version
         self._remember_baseline()
@@ -220,6 +273,7 @@ class ScreenModel:
 
     def wait(self, call: int, params: WaitForParams, now: float) -> None:
         """Begin a wait; the answer is among `answers` then, now or later."""
+        self.settle()
         if len(self.waits) >= _MAX_WAITS:
             raise InvalidRequest(f"the process has {_MAX_WAITS} waits already")
         wait = PendingWait(call, params, now=now)

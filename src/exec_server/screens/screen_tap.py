@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from exec_server.process.child import Child
@@ -16,6 +16,9 @@ from exec_server.screens.host_messages import PART_BYTES
 
 # Output that comes this soon after the last packet waits for more, unless a wait needs it.
 _BATCH_SECONDS = 0.001
+# So much of it by then is a flood, of which more is collected: each packet wakes the host, which
+# costs the program, the server and the client more of two cores than the work of the host does.
+_FLOOD_BYTES, _FLOOD_BATCH_BYTES, _FLOOD_SECONDS = 16 * 1024, 256 * 1024, 0.01
 
 
 class ScreenDump(NamedTuple):
@@ -70,7 +73,7 @@ class ScreenTap:
         self.waits = 0
         # Output that follows other output very soon is collected.
         self._loop = asyncio.get_running_loop()
-        self._batch: list[bytes] = []
+        self._batch: list[tuple[int, bytes]] = []
         self._batch_seq = self._batch_bytes = 0
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -90,29 +93,38 @@ class ScreenTap:
         if seq != before + 1 or not has_size or len(data) > PART_BYTES:
             self.pump()
             return
-        if self._batch and self._batch_bytes + len(data) > PART_BYTES:
-            self._send_batch(link)
         if not self._batch:
             self._batch_bytes = 0
-        self._batch.append(data)
+        self._batch.append((seq, data))
         self._batch_seq = seq
         self._batch_bytes += len(data)
-        if self.waits or self._loop.time() - self._sent_at > _BATCH_SECONDS:
+        if self.waits or self._batch_bytes > _FLOOD_BATCH_BYTES:
             self._send_batch(link)
         elif self._timer is None:
-            self._timer = self._loop.call_later(_BATCH_SECONDS, self._send_late)
+            if self._loop.time() - self._sent_at > _BATCH_SECONDS:
+                self._send_batch(link)
+            else:
+                self._timer = self._loop.call_later(_BATCH_SECONDS, self._send_soon)
+
+    def _send_soon(self) -> None:
+        if self._batch and self._batch_bytes > _FLOOD_BYTES and not self.waits:
+            self._timer = self._loop.call_later(_FLOOD_SECONDS, self._send_late)
+        else:
+            self._send_late()
 
     def _send_late(self) -> None:
         self._timer = None
         self.pump()
 
     def _send_batch(self, link: HostLink) -> None:
-        if self._batch and link.has_room and self._batch_seq > self._cursor:
-            data = self._batch[0] if len(self._batch) == 1 else b"".join(self._batch)
-            self._cursor = self._batch_seq
+        batch, self._batch = self._batch, []
+        for seq, data in _packets(batch):
+            if not link.has_room or seq <= self._cursor:
+                # It is in the log, or was sent.
+                return
+            self._cursor = seq
             self._sent_at = self._loop.time()
-            link.send(messages.Feed(self.number, self._cursor, data))
-        self._batch.clear()
+            link.send(messages.Feed(self.number, seq, data))
 
     def resized(self, rows: int, cols: int) -> None:
         self.pump()
@@ -270,6 +282,20 @@ class ScreenTap:
         accepted = child.accept_input(reply.data, f"screen-{uuid.uuid4()}")
         if accepted is not None:
             accepted.add_done_callback(_ignore)
+
+
+def _packets(batch: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """The output of *batch* in packets, each with the number of its last output."""
+    collected: list[bytes] = []
+    size, last = 0, 0
+    for seq, data in batch:
+        if collected and size + len(data) > PART_BYTES:
+            yield last, b"".join(collected)
+            collected, size = [], 0
+        collected.append(data)
+        size, last = size + len(data), seq
+    if collected:
+        yield last, b"".join(collected)
 
 
 def _ignore(accepted: asyncio.Future[None]) -> None:

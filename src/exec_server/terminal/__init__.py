@@ -15,9 +15,10 @@ picture_colors.py  the colours of pictures
 """
 
 from exec_server.terminal.cells import CellSpan, Row, ScreenCursor, Style
-from exec_server.terminal.engine import TerminalEngine, engine_name, open_engine
+from exec_server.terminal.engine import SCROLLBACK_ROWS, TerminalEngine, engine_name, open_engine
 
 __all__ = [
+    "SCROLLBACK_ROWS",
     "CellSpan",
     "Row",
     "ScreenCursor",

@@ -34,6 +34,14 @@ class BitttyEngine:
     """One terminal; see `TerminalEngine`."""
 
     name = "bittty"
+    # It does not tell whether it is inside a sequence, nor which part of the screen scrolls.
+    is_between_sequences = False
+    forgets_after = None
+
+    @property
+    def rows_kept(self) -> int:
+        return self._above.maxlen or 0
+
     # It does not remember which cells were typed.
     has_zones = False
     # Rows that leave the screen are told; `Board` asks for this.

@@ -9,7 +9,7 @@ from exec_server.terminal.cells import Row, ScreenCursor
 from exec_server.terminal.key_names import KeyModes
 
 ENGINES = ("ghostty", "bittty")
-# So many rows above the screen are kept; a row costs up to 1 KB.
+# So many rows of 80 columns are kept above the screen; a row costs up to 1 KB.
 SCROLLBACK_ROWS = 2000
 
 
@@ -43,6 +43,21 @@ class TerminalEngine(Protocol):
 
     @property
     def rows(self) -> int: ...
+
+    @property
+    def is_between_sequences(self) -> bool:
+        """True if it waits for no rest of a sequence or a character; False if it cannot tell."""
+
+    @property
+    def forgets_after(self) -> int | None:
+        """So many lines of text leave nothing of what was there; None if they may.
+
+        They may while a part of the screen scrolls.
+        """
+
+    @property
+    def rows_kept(self) -> int:
+        """At least so many of the rows that have left the screen last are kept above it."""
 
     @property
     def cursor(self) -> ScreenCursor: ...
