@@ -173,10 +173,13 @@ def test_what_is_held_is_bounded():
         if flood.is_too_much:
             break
     assert len(flood.take()) < 512 * 1024
-    flood = HeldOutput(lambda: 2400)
-    for _ in range(100):
-        flood.add(b"\x1b[31ma line\r\n" * 4000)
-        if flood.is_too_much:
-            break
-    assert len(flood.take()) < 2 << 20
-    assert not flood
+    # The second begins no line at the left edge, after the first part.
+    for part in (b"\x1b[31ma line\r\n" * 4000, b"a line\n" * 8000):
+        flood = HeldOutput(lambda: 2400)
+        flood.add(b"a line\r\n" * 4000)
+        for _ in range(100):
+            flood.add(part)
+            if flood.is_too_much:
+                break
+        assert len(flood.take()) < 2 << 20
+        assert not flood

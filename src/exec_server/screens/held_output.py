@@ -90,22 +90,22 @@ class HeldOutput:
 
     def _drop_beginning(self, kept: int) -> None:
         while self._lines - self._newlines[0] >= kept:
-            dropped = self._head + self._parts[0]
-            end = dropped.rfind(b"\r\n") + 2
-            colors = _colors_after(dropped, end) if end > 1 else None
+            dropped = self._parts[0]
+            # A line of its own begins here; the rest of it goes on in what is kept.
+            end = dropped.rfind(b"\r\n")
+            colors = None if end < 0 else _colors_after(self._head + dropped[:end])
             if colors is None:
                 return
-            # The rest of its last line goes on in what is kept.
-            self._head = colors + b"\r\n" + dropped[end:]
+            self._head = colors + dropped[end:]
             self._size -= len(self._parts.popleft())
             self._lines -= self._newlines.popleft()
 
 
-def _colors_after(data: bytes, end: int) -> bytes | None:
-    """The sequences that give text its colours after *end*; None if there are too many."""
+def _colors_after(data: bytes) -> bytes | None:
+    """The sequences that give text its colours after *data*; None if there are too many."""
     if b"\x1b" not in data:
         return b""
-    begin = max(0, *(data.rfind(reset, 0, end) for reset in _RESETS))
-    if data.count(b"\x1b", begin, end) > _MOST_COLORS:
+    begin = max(0, *(data.rfind(reset) for reset in _RESETS))
+    if data.count(b"\x1b", begin) > _MOST_COLORS:
         return None
-    return b"".join(_COLOR.findall(data, begin, end))
+    return b"".join(_COLOR.findall(data, begin))
