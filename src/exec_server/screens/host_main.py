@@ -205,10 +205,10 @@ class ScreenHost:
         while self._fed:
             number = self._fed.pop()
             model = self._models[number]
-            model.settle()
-            if self._unsaved(number, model) < _CHECKPOINT_BYTES:
-                continue
             with self._failing_alone(number):
+                model.settle()
+                if self._unsaved(number, model) < _CHECKPOINT_BYTES:
+                    continue
                 self._save(number, model)
             return
 
