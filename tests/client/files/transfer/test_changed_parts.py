@@ -20,6 +20,7 @@ from exec_server.client.files.transfer.changed_parts import (
 from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.file_delta import (
+    KEY_BYTES,
     MOST_RANGES,
     SPAN_BYTES,
     ContentChunk,
@@ -69,8 +70,10 @@ async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_pa
         (tmp_path / "old").write_bytes(old)
         (tmp_path / "new").write_bytes(new)
         with (tmp_path / "old").open("rb") as before, (tmp_path / "new").open("rb") as after:
-            was = LocalVersion(before.fileno(), len(old))
-            plain = LocalVersion(after.fileno(), len(new))
+            # Older servers have no key.
+            key = source.choice((None, source.randbytes(KEY_BYTES)))
+            was = LocalVersion(before.fileno(), len(old), key=key)
+            plain = LocalVersion(after.fileno(), len(new), key=key)
             becomes = RememberedVersion(plain)
             ranges = await compare(becomes, was)
             # What was compared is remembered, and every byte counts.
@@ -78,7 +81,7 @@ async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_pa
             assert await is_equal(becomes, plain)
             if len(new) == len(old):
                 assert await is_equal(becomes, was) == (new == old)
-            await _check_difference(source, becomes, new, tmp_path / "changed")
+            await _check_difference(source, becomes, new, tmp_path / "changed", key)
         made = bytearray(len(new))
         for start, size, origin in ranges:
             data = new[start : start + size] if origin is None else old[origin : origin + size]
@@ -113,14 +116,14 @@ class _WithoutChunks(LocalVersion):
 
 
 async def _check_difference(
-    source: random.Random, version: RememberedVersion, new: bytes, path: Path
+    source: random.Random, version: RememberedVersion, new: bytes, path: Path, key: bytes | None
 ) -> None:
     if not new:
         return
     place = source.randrange(len(new))
     path.write_bytes(new[:place] + bytes([new[place] ^ 1]) + new[place + 1 :])
     with path.open("rb") as changed:
-        assert not await is_equal(version, LocalVersion(changed.fileno(), len(new)))
+        assert not await is_equal(version, LocalVersion(changed.fileno(), len(new), key=key))
 
 
 @requirement("cli/files:delta")
