@@ -15,6 +15,7 @@ from exec_server.client.files.transfer.changed_parts import (
     RemoteVersion,
     compare,
     copy_batches,
+    fresh_key,
     is_worth_it,
 )
 from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
@@ -162,6 +163,25 @@ async def test_checksums_that_cannot_be_are_refused(sizes: tuple[int, ...], tmp_
         here = LocalVersion(file.fileno(), 9 * KIB)
         assert not await is_equal(RememberedVersion(there), here)
         assert not await is_equal(RememberedVersion(here), there)
+
+
+class FilesOf:
+    """The files of a server with these capabilities."""
+
+    def __init__(self, *capabilities: str) -> None:
+        self._capabilities = capabilities
+
+    async def offers(self, capability: str) -> bool:
+        return capability in self._capabilities
+
+
+@requirement("fs/signature:key")
+async def test_a_key_is_new_each_time_and_only_for_servers_that_take_one():
+    older: Any = FilesOf("fsDelta")
+    newer: Any = FilesOf("fsDelta", "fsDeltaKeyed")
+    assert await fresh_key(older) is None
+    keys = {await fresh_key(newer) for _ in range(8)}
+    assert len(keys) == 8 and {len(key or b"") for key in keys} == {KEY_BYTES}
 
 
 @requirement("cli/files:delta")
