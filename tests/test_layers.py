@@ -35,6 +35,7 @@ RULES = {
     "relay": "errors limits",
     "terminal": "",
     "own_interpreter": "",
+    "early_writeback": "",
     "recording": "errors own_interpreter terminal",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
@@ -47,7 +48,8 @@ RULES = {
     # The operating system: children, files, addresses.
     "sandbox": "protocol errors",
     "process": "audit.masking timers memory printable sandbox state protocol errors limits",
-    "files": "own_interpreter memory discovery sandbox state protocol errors limits",
+    "files": "early_writeback own_interpreter memory discovery sandbox state protocol errors "
+    "limits",
     "outbound": "printable protocol errors limits",
     "host": "protocol",
     # The conformance kit must not depend on what it checks.
@@ -60,7 +62,7 @@ RULES = {
     "server": "access audit errors limits version printable prometheus timers protocol state "
     "transport rpc sandbox screens process files outbound host discovery network schema streams "
     "recording defaults",
-    "client": "terminal rpc transport version state streams protocol errors limits",
+    "client": "early_writeback terminal rpc transport version state streams protocol errors limits",
     "remote": "audit memory timers protocol.registry relay transport errors limits",
     "hub": "access audit memory protocol.registry relay.frame relay.keys prometheus transport "
     "version errors limits",

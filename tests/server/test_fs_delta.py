@@ -6,6 +6,8 @@ import base64
 import hashlib
 import os
 
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from exec_server.protocol.file_delta import SPAN_BYTES, unpack_chunks
 from exec_server.protocol.sandbox import read_only, workspace_write
 from exec_server.state.content_chunks import chunks
@@ -39,6 +41,28 @@ async def test_a_signature_has_the_chunks_and_the_digest(wire, tmp_path):
     ]
     behind = await wire.call("fs/signature", {**part, "offset": 9 * MIB})
     assert behind["digest"] == hashlib.sha256(b"").hexdigest()
+
+
+def gmac(key: bytes, data: bytes) -> bytes:
+    return AESGCM(key).encrypt(bytes(12), b"", data)
+
+
+@requirement("fs/signature:key")
+async def test_with_a_key_the_checksums_are_those_of_gmac(wire, tmp_path):
+    data, key = os.urandom(3 * MIB + 17), os.urandom(16)
+    (tmp_path / "file").write_bytes(data)
+    params = {"path": uri(tmp_path / "file"), "keyBase64": base64.b64encode(key).decode()}
+    blocks = [data[start : start + MIB] for start in range(0, len(data), MIB)]
+    for more, pieces in (({}, list(chunks([data]))), ({"blockBytes": MIB}, blocks)):
+        found = await wire.call("fs/signature", {**params, **more})
+        packed = unpack_chunks(base64.b64decode(found["chunksBase64"]))
+        sums = [gmac(key, each) for each in pieces]
+        assert [tuple(chunk) for chunk in packed] == [
+            (len(each), tag) for each, tag in zip(pieces, sums, strict=True)
+        ]
+        assert found["digest"] == hashlib.sha256(b"".join(sums)).hexdigest()
+    assert await code(wire, "fs/signature", {**params, "chunks": False}) == INVALID
+    assert await code(wire, "fs/signature", {**params, "keyBase64": "AAAA"}) == INVALID
 
 
 @requirement("fs/signature:refusals")
@@ -93,6 +117,10 @@ async def test_both_work_within_a_sandbox(wire, tmp_path):
     sandbox = workspace_write([str(tmp_path / "work")]).wire
     signature = await wire.call("fs/signature", {"path": old, "sandbox": read_only().wire})
     assert signature["digest"] == hashlib.sha256(b"0123456789").hexdigest()
+    keyed = {"path": old, "keyBase64": base64.b64encode(bytes(16)).decode()}
+    signature = await wire.call("fs/signature", {**keyed, "sandbox": read_only().wire})
+    packed = list(unpack_chunks(base64.b64decode(signature["chunksBase64"])))
+    assert packed == [(10, gmac(bytes(16), b"0123456789"))]
     ranges = {"sourcePath": old, "destinationPath": new, "ranges": [[2, 0, 3]]}
     await wire.call("fs/copyRanges", {**ranges, "sandbox": sandbox})
     assert (tmp_path / "work" / "new").read_bytes() == b"234"

@@ -62,6 +62,7 @@ _OF_OURS = {
     "streams": True,
     "processPorts": sys.platform == "linux",
     "fsDelta": sys.platform == "linux",
+    "fsDeltaKeyed": sys.platform == "linux",
     "fsSearch": sys.platform == "linux",
     "fsWatch": sys.platform == "linux",
 }

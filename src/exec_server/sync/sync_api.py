@@ -689,11 +689,13 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         length: int = SPAN_BYTES,
         chunks: bool = True,
         block_bytes: int = 0,
+        key: bytes | None = None,
         follow_symlinks: bool = True,
     ) -> SignatureResult:
         """`fs/signature`: the checksums of a part of a file, of at most 128 MiB.
 
-        Chunks end where the content says so, or after *block_bytes* each, if that is not 0.
+        Chunks end where the content says so, or after *block_bytes* each, if that is not 0. Their
+        checksums are SHA-256, or GMAC with a *key* of 16 random bytes.
         `exec_server.protocol.file_delta.unpack_chunks` reads the chunks.
         """
         return self._portal.wait(
@@ -703,6 +705,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
                 length=length,
                 chunks=chunks,
                 block_bytes=block_bytes,
+                key=key,
                 follow_symlinks=follow_symlinks,
             )
         )

@@ -10,6 +10,7 @@ from exec_server.client.files.change_reports import FileWatch
 from exec_server.client.files.file_methods import AnyPath, unless
 from exec_server.client.files.link_methods import LinkMethods
 from exec_server.client.files.search_results import FileSearch
+from exec_server.protocol.base64 import Blob
 from exec_server.protocol.file_delta import (
     COPY_RANGES,
     SIGNATURE,
@@ -83,20 +84,23 @@ class LookingMethods(LinkMethods):
         length: int = SPAN_BYTES,
         chunks: bool = True,
         block_bytes: int = 0,
+        key: bytes | None = None,
         follow_symlinks: bool = True,
     ) -> SignatureResult:
         """`fs/signature`: the checksums of a part of a file, of at most 128 MiB.
 
-        Chunks end where the content says so, or after *block_bytes* each, if that is not 0.
+        Chunks end where the content says so, or after *block_bytes* each, if that is not 0. Their
+        checksums are SHA-256, or GMAC with a *key* of 16 random bytes.
         `exec_server.protocol.file_delta.unpack_chunks` reads the chunks.
         """
-        await self._require("fsDelta")
+        await self._require("fsDelta" if key is None else "fsDeltaKeyed")
         params = SignatureParams(
             await self.uri(path),
             offset,
             length,
             chunks,
             block_bytes,
+            None if key is None else Blob(key),
             unless(follow_symlinks),
             self._sandbox,
         )

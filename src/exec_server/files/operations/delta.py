@@ -10,17 +10,20 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from exec_server.early_writeback import begin_writing
 from exec_server.errors import InvalidRequest
 from exec_server.files.operations import changes, local, nofollow
 from exec_server.files.operations.content import IsCancelled
 from exec_server.files.operations.oserrors import os_error
 from exec_server.protocol.base64 import encode_base64
-from exec_server.protocol.file_delta import ContentChunk, chunk_digest, pack_chunk
+from exec_server.protocol.file_delta import ContentChunk, chunk_digest, new_digest, pack_chunk
 from exec_server.protocol.method import Encoded
 from exec_server.state.content_chunks import chunks
 
 # A thread that works on a piece keeps others waiting for about a millisecond.
 _PIECE_BYTES = 512 * 1024
+# What the kernel copies at once, and then begins to write.
+_COPY_BYTES = 16 * 1024 * 1024
 _NOFOLLOW = os.O_NOFOLLOW | local.QUIET
 # The kernel's answer if it cannot copy between these two files itself.
 _CANNOT_COPY = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
@@ -35,6 +38,8 @@ class _Part(NamedTuple):
     wants_chunks: bool
     # 0 if the content says where chunks end.
     block_bytes: int
+    # None if the checksums are SHA-256.
+    key: bytes | None
 
 
 def signature(
@@ -43,10 +48,12 @@ def signature(
     length: int,
     wants_chunks: bool,
     block_bytes: int,
+    key: bytes | None,
     is_cancelled: IsCancelled,
 ) -> Encoded:
     with _opened(path, os.O_RDONLY, follows=True) as fd:
-        return _signature(fd, _Part(offset, length, wants_chunks, block_bytes), is_cancelled)
+        part = _Part(offset, length, wants_chunks, block_bytes, key)
+        return _signature(fd, part, is_cancelled)
 
 
 def signature_nofollow(
@@ -55,16 +62,19 @@ def signature_nofollow(
     length: int,
     wants_chunks: bool,
     block_bytes: int,
+    key: bytes | None,
     is_cancelled: IsCancelled,
 ) -> Encoded:
     with _opened(path, os.O_RDONLY, follows=False) as fd:
-        return _signature(fd, _Part(offset, length, wants_chunks, block_bytes), is_cancelled)
+        part = _Part(offset, length, wants_chunks, block_bytes, key)
+        return _signature(fd, part, is_cancelled)
 
 
 def _signature(fd: int, part: _Part, is_cancelled: IsCancelled) -> Encoded:
     whole, packed = hashlib.sha256(), bytearray()
-    if part.block_bytes and part.wants_chunks:
-        for size, digest in _blocks(fd, part, is_cancelled):
+    if part.wants_chunks and (part.block_bytes or part.key is not None):
+        listed = _blocks if part.block_bytes else _keyed_chunks
+        for size, digest in listed(fd, part, is_cancelled):
             packed += pack_chunk(ContentChunk(size, digest[:16]))
             whole.update(digest)
         # The digest of the digests: the content is read once.
@@ -80,7 +90,7 @@ def _signature(fd: int, part: _Part, is_cancelled: IsCancelled) -> Encoded:
 
 
 def _blocks(fd: int, part: _Part, is_cancelled: IsCancelled) -> Iterator[tuple[int, bytes]]:
-    """The size and the SHA-256 of each block of a fixed size."""
+    """The size and the checksum of each block of a fixed size."""
     done = 0
     # One buffer for all of them: new memory costs as much as the reading.
     buffer = memoryview(bytearray(min(_PIECE_BYTES, part.block_bytes, max(part.length, 1))))
@@ -98,8 +108,8 @@ def _blocks(fd: int, part: _Part, is_cancelled: IsCancelled) -> Iterator[tuple[i
 def _block(
     fd: int, block: _Part, buffer: memoryview, is_cancelled: IsCancelled
 ) -> tuple[int, bytes]:
-    """How much of a block could be read, and its SHA-256."""
-    digest, done = hashlib.sha256(), 0
+    """How much of a block could be read, and its checksum."""
+    digest, done = new_digest(block.key), 0
     end = min(block.offset + block.length, (1 << 63) - 1) - block.offset
     while done < end and not is_cancelled():
         size = os.preadv(fd, [buffer[: end - done]], block.offset + done)
@@ -110,15 +120,22 @@ def _block(
     return done, digest.digest()
 
 
+def _keyed_chunks(fd: int, part: _Part, is_cancelled: IsCancelled) -> Iterator[tuple[int, bytes]]:
+    """The size and the checksum of each chunk that the content ends."""
+    for data in chunks(_pieces(fd, part, None, is_cancelled)):
+        yield len(data), chunk_digest(data, part.key)
+
+
 def _pieces(
-    fd: int, part: _Part, digest: hashlib._Hash, is_cancelled: IsCancelled
+    fd: int, part: _Part, digest: hashlib._Hash | None, is_cancelled: IsCancelled
 ) -> Iterator[bytes]:
     offset, end = part.offset, min(part.offset + part.length, (1 << 63) - 1)
     while offset < end and not is_cancelled():
         data = os.pread(fd, min(_PIECE_BYTES, end - offset), offset)
         if not data:
             return
-        digest.update(data)
+        if digest is not None:
+            digest.update(data)
         yield data
         offset += len(data)
 
@@ -147,7 +164,7 @@ def _copy_ranges(
 def _copy_range(origin: int, offset: int, target: int, start: int, size: int) -> None:
     while size:
         try:
-            done = os.copy_file_range(origin, target, min(size, 1 << 26), offset, start)
+            done = os.copy_file_range(origin, target, min(size, _COPY_BYTES), offset, start)
         except OSError as exc:
             if exc.errno not in _CANNOT_COPY:
                 raise
@@ -155,6 +172,7 @@ def _copy_range(origin: int, offset: int, target: int, start: int, size: int) ->
         if not done:
             # The source is shorter than the client has seen it.
             raise os_error(errno.ESTALE)
+        begin_writing(target, start, done)
         offset, start, size = offset + done, start + done, size - done
 
 

@@ -105,6 +105,7 @@ SIGNATURE = BulkOperation(
         params.length,
         params.chunks,
         params.block_bytes,
+        params.key_base64.data if params.key_base64 is not None else None,
     ),
     delta.signature,
     delta.signature_nofollow,

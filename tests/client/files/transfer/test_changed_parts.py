@@ -15,11 +15,13 @@ from exec_server.client.files.transfer.changed_parts import (
     RemoteVersion,
     compare,
     copy_batches,
+    fresh_key,
     is_worth_it,
 )
 from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.file_delta import (
+    KEY_BYTES,
     MOST_RANGES,
     SPAN_BYTES,
     ContentChunk,
@@ -69,8 +71,10 @@ async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_pa
         (tmp_path / "old").write_bytes(old)
         (tmp_path / "new").write_bytes(new)
         with (tmp_path / "old").open("rb") as before, (tmp_path / "new").open("rb") as after:
-            was = LocalVersion(before.fileno(), len(old))
-            plain = LocalVersion(after.fileno(), len(new))
+            # Older servers have no key.
+            key = source.choice((None, source.randbytes(KEY_BYTES)))
+            was = LocalVersion(before.fileno(), len(old), key=key)
+            plain = LocalVersion(after.fileno(), len(new), key=key)
             becomes = RememberedVersion(plain)
             ranges = await compare(becomes, was)
             # What was compared is remembered, and every byte counts.
@@ -78,7 +82,7 @@ async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_pa
             assert await is_equal(becomes, plain)
             if len(new) == len(old):
                 assert await is_equal(becomes, was) == (new == old)
-            await _check_difference(source, becomes, new, tmp_path / "changed")
+            await _check_difference(source, becomes, new, tmp_path / "changed", key)
         made = bytearray(len(new))
         for start, size, origin in ranges:
             data = new[start : start + size] if origin is None else old[origin : origin + size]
@@ -113,14 +117,14 @@ class _WithoutChunks(LocalVersion):
 
 
 async def _check_difference(
-    source: random.Random, version: RememberedVersion, new: bytes, path: Path
+    source: random.Random, version: RememberedVersion, new: bytes, path: Path, key: bytes | None
 ) -> None:
     if not new:
         return
     place = source.randrange(len(new))
     path.write_bytes(new[:place] + bytes([new[place] ^ 1]) + new[place + 1 :])
     with path.open("rb") as changed:
-        assert not await is_equal(version, LocalVersion(changed.fileno(), len(new)))
+        assert not await is_equal(version, LocalVersion(changed.fileno(), len(new), key=key))
 
 
 @requirement("cli/files:delta")
@@ -159,6 +163,25 @@ async def test_checksums_that_cannot_be_are_refused(sizes: tuple[int, ...], tmp_
         here = LocalVersion(file.fileno(), 9 * KIB)
         assert not await is_equal(RememberedVersion(there), here)
         assert not await is_equal(RememberedVersion(here), there)
+
+
+class FilesOf:
+    """The files of a server with these capabilities."""
+
+    def __init__(self, *capabilities: str) -> None:
+        self._capabilities = capabilities
+
+    async def offers(self, capability: str) -> bool:
+        return capability in self._capabilities
+
+
+@requirement("fs/signature:key")
+async def test_a_key_is_new_each_time_and_only_for_servers_that_take_one():
+    older: Any = FilesOf("fsDelta")
+    newer: Any = FilesOf("fsDelta", "fsDeltaKeyed")
+    assert await fresh_key(older) is None
+    keys = {await fresh_key(newer) for _ in range(8)}
+    assert len(keys) == 8 and {len(key or b"") for key in keys} == {KEY_BYTES}
 
 
 @requirement("cli/files:delta")

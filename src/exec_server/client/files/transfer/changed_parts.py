@@ -14,11 +14,13 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from exec_server.protocol.file_delta import (
+    KEY_BYTES,
     LEAST_BLOCK,
     MOST_RANGES,
     SPAN_BYTES,
     ContentChunk,
     chunk_digest,
+    new_digest,
     unpack_chunks,
 )
 from exec_server.state.content_chunks import chunks
@@ -37,6 +39,8 @@ _MOVED = 0.25
 # If more than this part of a file is new, it is sent whole.
 _WORTH = 0.75
 _PIECE_BYTES = 1024 * 1024
+# What is read and added to a checksum at once: it stays in the cache of a processor.
+_READ_BYTES = 512 * 1024
 
 
 class DeltaRange(NamedTuple):
@@ -69,8 +73,9 @@ class Version(Protocol):
 class LocalVersion:
     """An open file of this machine."""
 
-    def __init__(self, fd: int, size: int) -> None:
+    def __init__(self, fd: int, size: int, *, key: bytes | None = None) -> None:
         self._fd = fd
+        self._key = key
         self.size = size
 
     async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
@@ -81,31 +86,34 @@ class LocalVersion:
 
     def _blocks(self, offset: int, length: int, block_bytes: int) -> list[ContentChunk]:
         # One buffer for all of them: new memory costs as much as the reading.
-        buffer = memoryview(bytearray(min(block_bytes, length)))
+        buffer = memoryview(bytearray(min(block_bytes, length, _READ_BYTES)))
         found: list[ContentChunk] = []
         end = offset + length
         while offset < end:
-            size = _read_into(self._fd, buffer[: end - offset], offset)
-            if not size:
+            block = self._block(offset, min(block_bytes, end - offset), buffer)
+            if not block.size:
                 break
-            found.append(ContentChunk(size, chunk_digest(buffer[:size])))
-            offset += size
+            found.append(block)
+            offset += block.size
         return found
+
+    def _block(self, offset: int, length: int, buffer: memoryview) -> ContentChunk:
+        """The block at *offset*, which is shorter only at the end of the file."""
+        digest, size = new_digest(self._key), 0
+        while size < length:
+            read = os.preadv(self._fd, [buffer[: length - size]], offset + size)
+            if not read:
+                break
+            digest.update(buffer[:read])
+            size += read
+        return ContentChunk(size, digest.digest()[:16])
 
     async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
         return await asyncio.to_thread(self._chunks, offset, length)
 
     def _chunks(self, offset: int, length: int) -> list[ContentChunk]:
         pieces = _pieces(self._fd, offset, length, _PIECE_BYTES)
-        return [ContentChunk(len(data), chunk_digest(data)) for data in chunks(pieces)]
-
-
-def _read_into(fd: int, buffer: memoryview, offset: int) -> int:
-    """Fill *buffer* from *offset*; the number of bytes, which is smaller only at the end."""
-    size = 0
-    while size < len(buffer) and (read := os.preadv(fd, [buffer[size:]], offset + size)):
-        size += read
-    return size
+        return [ContentChunk(len(data), chunk_digest(data, self._key)) for data in chunks(pieces)]
 
 
 def _pieces(fd: int, offset: int, length: int, size: int) -> Iterator[bytes]:
@@ -122,11 +130,18 @@ class RemoteVersion:
     """A file of the server."""
 
     def __init__(
-        self, files: RemoteFiles, path: bytes, size: int, *, follow_symlinks: bool
+        self,
+        files: RemoteFiles,
+        path: bytes,
+        size: int,
+        *,
+        follow_symlinks: bool,
+        key: bytes | None = None,
     ) -> None:
         self._files = files
         self._path = path
         self._follow = follow_symlinks
+        self._key = key
         self.size = size
 
     async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
@@ -157,6 +172,7 @@ class RemoteVersion:
             offset=offset,
             length=length,
             block_bytes=block_bytes,
+            key=self._key,
             follow_symlinks=self._follow,
         )
         found = list(unpack_chunks(answer.chunks_base64.data))
@@ -165,6 +181,14 @@ class RemoteVersion:
         if sum(chunk.size for chunk in found) > length:
             raise ValueError("the server sent chunks of more than was asked for")
         return found
+
+
+async def fresh_key(files: RemoteFiles) -> bytes | None:
+    """A key for the checksums of one file; None if the server can only do SHA-256.
+
+    It is drawn after the contents were written, so that no content can be made to fit it.
+    """
+    return os.urandom(KEY_BYTES) if await files.offers("fsDeltaKeyed") else None
 
 
 async def compare(new: Version, old: Version) -> list[DeltaRange]:

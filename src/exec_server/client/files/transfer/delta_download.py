@@ -14,11 +14,13 @@ from exec_server.client.files.transfer.changed_parts import (
     LocalVersion,
     RemoteVersion,
     compare,
+    fresh_key,
     is_worth_it,
 )
 from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
 from exec_server.client.files.transfer.local_tree import Changed, LocalPlace
 from exec_server.client.files.transfer.tree import TreeEntry, delta_part_name
+from exec_server.early_writeback import begin_writing
 
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
@@ -41,10 +43,11 @@ class DeltaDownload:
         None means that the file has to be sent whole. The result is compared by its checksums.
         Raises OSError, RpcError and Changed.
         """
-        there = RemoteVersion(self._files, path, size, follow_symlinks=self._follow)
+        key = await fresh_key(self._files)
+        there = RemoteVersion(self._files, path, size, follow_symlinks=self._follow, key=key)
         new = RememberedVersion(there)
         try:
-            ranges = await compare(new, LocalVersion(old, os.fstat(old).st_size))
+            ranges = await compare(new, LocalVersion(old, os.fstat(old).st_size, key=key))
         except ValueError:
             return None
         if sum(item.size for item in ranges) != size:
@@ -59,7 +62,7 @@ class DeltaDownload:
                 await asyncio.to_thread(_copy, old, part, item)
                 matched += item.size
                 self._tracker.keep(files=0, bytes=item.size)
-        if not await is_equal(new, LocalVersion(part, size)):
+        if not await is_equal(new, LocalVersion(part, size, key=key)):
             self._tracker.advance(bytes=-size)
             return None
         return matched
@@ -83,6 +86,7 @@ def _copy(old: int, part: int, item: DeltaRange) -> None:
         copied = _copy_some(old, item.source + done, part, item.start + done, size)
         if not copied:
             raise Changed
+        begin_writing(part, item.start + done, copied)
         done += copied
 
 

@@ -10,6 +10,7 @@ from exec_server.client.files.transfer.changed_parts import (
     RemoteVersion,
     compare,
     copy_batches,
+    fresh_key,
     is_worth_it,
 )
 from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
@@ -45,8 +46,9 @@ class DeltaUpload:
         fd = content.descriptor
         if fd is None:
             return None
-        new = RememberedVersion(LocalVersion(fd, size))
-        before = RemoteVersion(self._files, old, old_size, follow_symlinks=self._follow)
+        key = await fresh_key(self._files)
+        new = RememberedVersion(LocalVersion(fd, size, key=key))
+        before = self._version(old, old_size, key)
         try:
             ranges = await compare(new, before)
         except ValueError:
@@ -63,12 +65,14 @@ class DeltaUpload:
             await self._files.copy_ranges(old, part, batch, follow_symlinks=self._follow)
 
         await each(copy_batches(ranges), copy, width=_COPIES)
-        made = RemoteVersion(self._files, part, size, follow_symlinks=self._follow)
-        if not await is_equal(new, made):
+        if not await is_equal(new, self._version(part, size, key)):
             self._tracker.advance(bytes=matched - size)
             return None
         self._tracker.keep(files=0, bytes=matched)
         return matched
+
+    def _version(self, path: bytes, size: int, key: bytes | None) -> RemoteVersion:
+        return RemoteVersion(self._files, path, size, follow_symlinks=self._follow, key=key)
 
     async def _write(self, content: Content, missing: list[tuple[int, int]], part: bytes) -> None:
         handle = await self._files.open(part, mode="replace")
