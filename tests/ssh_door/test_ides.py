@@ -1,4 +1,4 @@
-"""The shapes in which VS Code and JetBrains use OpenSSH, as far as they can be had without them."""
+"""The shapes in which VS Code and JetBrains use OpenSSH, as far as this is possible without them."""
 
 from __future__ import annotations
 

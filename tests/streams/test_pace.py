@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from exec_server.client_urls import connect
+from exec_server.protocol.streams import END
 from exec_server.server.serving import serve
 from exec_server.streams.byte_stream import CHUNK_BYTES, ByteStream
 from exec_server.streams.pace import (
@@ -28,7 +30,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self._timers: list[tuple[float, object]] = []
+        self._timers: list[tuple[float, Callable[[], object]]] = []
 
     def time(self) -> float:
         return self.now
@@ -57,12 +59,15 @@ class Wire:
         self.turns = StreamTurns(pace)
         self.turns.open()
         self.messages = 0
+        # How many messages of data were sent before each end.
+        self.ends: list[int] = []
 
     def send_parts(self, *parts):
         self.messages += 1
 
     def send_event(self, event, params):
-        pass
+        if event is END:
+            self.ends.append(self.messages)
 
     def stream_over(self, stream):
         pass
@@ -185,14 +190,12 @@ def test_messages_of_a_few_kilobytes_share_a_turn(clock, pace):
 @requirement("streams/wire:pace")
 def test_the_end_of_a_stream_comes_after_its_paced_bytes(clock, pace):
     bulk, keys = Line(pace), Line(pace)
-    ends = []
-    bulk.wire.send_event = lambda event, params: ends.append((event.name, bulk.wire.messages))
     keys.talk()
     bulk.write(3)
     bulk.stream.end()
-    assert ends == []
+    assert bulk.wire.ends == []
     clock.advance(5 * TURN_SECONDS)
-    assert ends == [("stream/end", 3)]
+    assert bulk.wire.ends == [3]
 
 
 @requirement("streams/wire:pace")

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -83,8 +84,9 @@ async def visit(tab: Tab, url: str) -> None:
     await tab.until(f"location.href === {at} && document.readyState === 'complete'")
 
 
-async def asked(tab: Tab, path: str = "seen") -> dict:
-    return await tab.run(f"fetch('/{path}').then(answer => answer.json())")
+async def asked(tab: Tab) -> dict[str, Any]:
+    facts: dict[str, Any] = await tab.run("fetch('/seen').then(answer => answer.json())")
+    return facts
 
 
 @requirement("port/preview:cookies")
