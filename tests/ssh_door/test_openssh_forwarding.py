@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import socketserver
 import struct
 import threading
 from collections.abc import Iterator
@@ -15,33 +14,6 @@ from tests.requirements import requirement
 from tests.support.ports import free_port
 from tests.support.servers import start_server
 from tests.support.ssh_host import PATIENCE, SshHost, needed, place_for_sockets
-
-
-class _Echo(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        """Say everything again, and something more after the end."""
-        self.request.settimeout(PATIENCE)
-        while data := self.request.recv(65536):
-            self.request.sendall(data)
-        self.request.sendall(b"bye")
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = True
-
-
-@pytest.fixture
-def echo() -> Iterator[int]:
-    """The port of a server that repeats what it hears."""
-    with _Server(("127.0.0.1", 0), _Echo) as server:
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-        serving.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            serving.join()
 
 
 def exchange(sock: socket.socket, data: bytes = b"ping" * 50_000) -> None:

@@ -397,8 +397,8 @@ class Child(ProcessFacts):
     def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
         """Queue *data* for stdin; a future if that has to wait. A durable process needs the id."""
         assert self.stdin is not None
-        if self._echo_first.bytes_due <= 0 and self.answers_soon and len(data) <= SMALL_INPUT:
-            self._echo_first.typed(self)
+        if self.answers_soon and len(data) <= SMALL_INPUT:
+            self._echo_first.small_input(self)
         return self.stdin.write(data)
 
     def signal(self, signum: int, by: EndedBy | None = None) -> None:

@@ -9,6 +9,7 @@ have their turn, so that no client can stop the output of another one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from exec_server.process.pump import OutputGate
@@ -44,7 +45,7 @@ class _Waiter:
 class EchoFirst:
     """Decides when bulk output rests; one for all processes of a server."""
 
-    __slots__ = ("bytes_due", "gate", "typist")
+    __slots__ = ("bytes_due", "gate", "on_small_input", "typist")
 
     def __init__(self) -> None:
         # Pumps of bulk output read while this gate is open.
@@ -53,9 +54,21 @@ class EchoFirst:
         self.bytes_due = 1
         # The process whose answer is waited for.
         self.typist: Typist | None = None
+        # Called when small input is written, if streams have to make way for it, too.
+        self.on_small_input: Callable[[], None] | None = None
+
+    def small_input(self, typist: Typist) -> None:
+        """Small input is written to *typist*, which is likely to answer soon."""
+        self.streams_make_way()
+        if self.bytes_due <= 0:
+            self.typed(typist)
+
+    def streams_make_way(self) -> None:
+        if self.on_small_input is not None:
+            self.on_small_input()
 
     def typed(self, typist: Typist) -> None:
-        """Small input is written to *typist*, which is likely to answer soon."""
+        """Let bulk output rest, if it has had its turn."""
         if self.bytes_due <= 0 and self.gate.is_open:
             self.typist = typist
             self.gate.close()

@@ -163,4 +163,6 @@ class LateServices:
     def _streams(self) -> SessionStreams:
         from exec_server.server.streams.session_streams import SessionStreams
 
-        return SessionStreams(self._stream_allow, limits=self.limits, audit=self.audit)
+        found = SessionStreams(self._stream_allow, limits=self.limits, audit=self.audit)
+        self.echo_first.on_small_input = found.pace.talked
+        return found

@@ -25,6 +25,7 @@ from exec_server.protocol.streams import (
     data_head,
 )
 from exec_server.streams.delay_window import DelayWindow
+from exec_server.streams.pace import SMALL_BYTES
 from exec_server.streams.turns import StreamTurns
 
 # The size of a message. Larger ones are not faster, and delay what other streams have to say.
@@ -35,6 +36,8 @@ ACK_BYTES = 128 * 1024
 # With less under way, one end waits while the other one works.
 _LEAST_BYTES = 2 * CHUNK_BYTES
 
+# The ways of messages.
+_TO, _FRO = 1, -1
 # What is kept of the words of the other end.
 _REASON_CHARACTERS = 256
 
@@ -120,6 +123,8 @@ class ByteStream:
         # What has come before there was a user.
         self._early = bytearray()
         self._early_end: bool | None = None
+        # The way of the last message, if it was small; otherwise 0.
+        self._last_small = 0
 
     def use(self, user: StreamUser) -> None:
         """From now on *user* takes what arrives; it gets what has come already."""
@@ -206,12 +211,18 @@ class ByteStream:
 
     def take_turn(self) -> bool:
         """Send one chunk; True if more could be sent at once."""
-        if self._may_send():
+        if self._may_send() and self._keeps_pace():
             self._send_next()
         self._maybe_send_end()
         if self.user is not None:
             self.user.window_opened()
-        return self._may_send()
+        return self._may_send() and self._keeps_pace()
+
+    def go_on(self) -> None:
+        """Send what the pace allows."""
+        self._flush()
+        if self.user is not None:
+            self.user.window_opened()
 
     def _may_send(self) -> bool:
         if not self._unsent or not self.is_live or self.is_over:
@@ -221,11 +232,21 @@ class ByteStream:
             return False
         return in_flight < self.window
 
+    def _keeps_pace(self) -> bool:
+        """True if the next message may be sent; otherwise the stream waits for the next turn."""
+        pace = self._wire.turns.pace
+        if pace is None or len(self._unsent[0]) <= SMALL_BYTES or pace.is_free():
+            return True
+        pace.wait(self)
+        return False
+
     def _flush(self) -> None:
         turns = self._wire.turns
         while self._may_send():
             if not turns.is_open:
                 turns.wait(self)
+                return
+            if not self._keeps_pace():
                 return
             self._send_next()
         self._maybe_send_end()
@@ -236,8 +257,21 @@ class ByteStream:
         self._flying.append(data)
         if self._delayed is not None:
             self._delayed.sent(self._sent, self._clock(), in_flight=self._sent - self._acked)
+        self._passes(len(data), _TO)
         head = b"%b%d%b" % (self._head, position, DATA_MIDDLE)
         self._wire.send_parts(head, encode_base64(data), DATA_TAIL)
+
+    def _passes(self, size: int, way: int) -> None:
+        """A message passes. If small ones go to and fro, bulk makes way for them."""
+        pace = self._wire.turns.pace
+        if size <= SMALL_BYTES:
+            if self._last_small == -way and pace is not None:
+                pace.talked()
+            self._last_small = way
+            return
+        self._last_small = 0
+        if way == _TO and pace is not None:
+            pace.sent(size)
 
     def _maybe_send_end(self) -> None:
         if self._has_ended and not self._end_sent and not self._unsent and self.is_live:
@@ -283,6 +317,7 @@ class ByteStream:
         if not data:
             return
         self.received += len(data)
+        self._passes(len(data), _FRO)
         if self.received - self._told > self.window + CHUNK_BYTES:
             self.break_off("the other end has sent more than the window allows")
         elif self.is_closed:

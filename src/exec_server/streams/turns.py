@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from exec_server.streams.pace import BulkPace
+
 
 class Waiting(Protocol):
     """Wants to send when the connection takes data again."""
@@ -17,10 +19,12 @@ class StreamTurns:
     """Closed while there is no connection, or while the connection takes no more.
 
     When it opens, those that have waited send one chunk each, in turn, until it closes again. So a
-    stream that always has data does not delay the others by more than a chunk each.
+    stream that always has data does not delay the others by more than a chunk each. With a *pace*,
+    bulk makes way for small messages.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace: BulkPace | None = None) -> None:
+        self.pace = pace
         self.is_open = False
         self._waiting: deque[Waiting] = deque()
 

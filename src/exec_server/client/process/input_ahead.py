@@ -83,6 +83,7 @@ class InputAhead:
         self._process._last_write_id += 1
         write_id = f"{self._process._write_prefix}{self._process._last_write_id}"
         params = WriteParams(self._process.process_id, Blob(data), write_id)
+        self._session.streams.typed(len(data))
         # A task begins in its turn, so the writes are sent in order.
         sending = asyncio.create_task(self._session.call_on(link, WRITE, params))
         self._sent.append(_SentWrite(params, sending))

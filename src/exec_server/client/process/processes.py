@@ -437,6 +437,7 @@ class Processes(SharingCalls, DenialCalls, ScreenCalls):
         repeat = write_id is not None
         blob = Blob(as_bytes(data, "data"))
         params = process.WriteParams(process_id, blob, write_id or uuid.uuid4().hex)
+        self._session.streams.typed(len(data))
         return (await self._session.call(process.WRITE, params, seconds=None, repeat=repeat)).status
 
     async def close_stdin(self, process_id: str, *, repeat: bool = False) -> process.WriteStatus:

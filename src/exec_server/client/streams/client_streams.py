@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from exec_server.limits import Limits
 from exec_server.protocol import streams
 from exec_server.protocol.method import Event
 from exec_server.streams.byte_stream import ACK_BYTES, ByteStream
+from exec_server.streams.pace import SMALL_BYTES, BulkPace
 from exec_server.streams.turns import StreamTurns
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ class ClientStreams:
     """Opens streams over the connection in use, and continues them over the next one."""
 
     def __init__(self, session: ClientSession, *, limits: Limits) -> None:
-        self.turns = StreamTurns()
+        self.pace = BulkPace(asyncio.get_running_loop())
+        self.turns = StreamTurns(self.pace)
         self._session = session
         self._limits = limits
         self._link: ConnectionLink | None = None
@@ -142,6 +145,11 @@ class ClientStreams:
         for stream in tuple(self._streams.values()):
             stream.detach()
             stream.break_off("the client is closed")
+
+    def typed(self, count: int) -> None:
+        """So many bytes are written to a process: bulk makes way for what a person types."""
+        if self._streams and count <= SMALL_BYTES:
+            self.pace.talked()
 
     # Events of the server.
 

@@ -19,7 +19,7 @@ from exec_server.process.durable.journal_pump import JournalPump
 from exec_server.process.durable.keeper_hello import HeldJob
 from exec_server.process.durable.state_directory import StoredJob, StoredStatus
 from exec_server.process.durable.stored_control import StoredControl
-from exec_server.process.echo_first import EchoFirst
+from exec_server.process.echo_first import SMALL_INPUT, EchoFirst
 from exec_server.process.end_report import Order, order_of
 from exec_server.process.spawn import Facts
 from exec_server.protocol import process
@@ -51,8 +51,10 @@ class DurableChild(Child):
         home: ChildHome,
         on_closed: Callable[[Child], None],
     ) -> None:
-        # Its journal retains its output, and its input goes its own way.
-        own = home._replace(retention=None, echo_first=EchoFirst())
+        # Its journal retains its output, which does not rest; streams make way for its input.
+        echo_first = EchoFirst()
+        echo_first.on_small_input = home.echo_first.streams_make_way
+        own = home._replace(retention=None, echo_first=echo_first)
         super().__init__(params, own, job, on_closed)
         self.job = job
         self._asked_window = params.flow_window
@@ -118,6 +120,8 @@ class DurableChild(Child):
 
     def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
         assert isinstance(self.stdin, DurableStdin)
+        if self.answers_soon and len(data) <= SMALL_INPUT:
+            self._echo_first.small_input(self)
         return self.stdin.write(data, write_id)
 
     # Events.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from exec_server.server.session import Session
 from exec_server.server.streams.stream_rules import StreamRules
 from exec_server.server.streams.stream_table import StreamTable
 from exec_server.state.window import WindowBudget
+from exec_server.streams.pace import BulkPace
 
 if TYPE_CHECKING:
     from exec_server.server.server_audit import ServerAudit
@@ -25,6 +27,8 @@ class SessionStreams:
         self._rules = StreamRules(stream_allow)
         self._limits = limits
         self._audit = audit
+        # Small input of processes counts as well as small messages of streams.
+        self.pace = BulkPace(asyncio.get_running_loop())
         self._windows = WindowBudget(
             total_bytes=limits.stream_total_bytes,
             max_window=limits.stream_window,
@@ -35,7 +39,11 @@ class SessionStreams:
         """The table of *session*, made with its first request."""
         if session.streams is None:
             session.streams = StreamTable(
-                session, rules=self._rules, limits=self._limits, windows=self._windows
+                session,
+                rules=self._rules,
+                limits=self._limits,
+                windows=self._windows,
+                pace=self.pace,
             )
             if self._audit is not None:
                 session.streams.on_over = partial(self._audit.stream_ended, session)

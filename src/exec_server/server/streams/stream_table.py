@@ -20,6 +20,7 @@ from exec_server.server.streams.stream_listener import StreamListener, bind_tcp,
 from exec_server.server.streams.stream_rules import StreamRules, joined
 from exec_server.state.window import WindowBudget
 from exec_server.streams.byte_stream import ACK_BYTES, ByteStream
+from exec_server.streams.pace import BulkPace
 from exec_server.streams.socket_bridge import SocketBridge
 from exec_server.streams.turns import StreamTurns
 
@@ -57,9 +58,15 @@ class StreamTable:
     """
 
     def __init__(
-        self, outlet: StreamOutlet, *, rules: StreamRules, limits: Limits, windows: WindowBudget
+        self,
+        outlet: StreamOutlet,
+        *,
+        rules: StreamRules,
+        limits: Limits,
+        windows: WindowBudget,
+        pace: BulkPace | None = None,
     ) -> None:
-        self.turns = StreamTurns()
+        self.turns = StreamTurns(pace)
         self.on_over: Callable[[str, int, int, str], None] | None = None
         self._outlet = outlet
         self._rules = rules
