@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -19,6 +20,10 @@ _BATCH_SECONDS = 0.001
 # So much of it by then is a flood, of which more is collected: each packet wakes the host, which
 # costs the program, the server and the client more of two cores than the work of the host does.
 _FLOOD_BYTES, _FLOOD_BATCH_BYTES, _FLOOD_SECONDS = 16 * 1024, 256 * 1024, 0.01
+# A program that waits for the answer to a query prints nothing behind it, so the query is in the
+# last bytes. Everything else but a colour, or the beginning of one, is taken for a query.
+_LAST_BYTES = 64
+_QUERY = re.compile(rb"\x05|\x1b(?!\[[0-9;:]*(?:m|\Z))")
 
 
 class ScreenDump(NamedTuple):
@@ -98,7 +103,7 @@ class ScreenTap:
         self._batch.append((seq, data))
         self._batch_seq = seq
         self._batch_bytes += len(data)
-        if self.waits or self._batch_bytes > _FLOOD_BATCH_BYTES:
+        if self.waits or self._batch_bytes > _FLOOD_BATCH_BYTES or _may_ask(data):
             self._send_batch(link)
         elif self._timer is None:
             if self._loop.time() - self._sent_at > _BATCH_SECONDS:
@@ -282,6 +287,11 @@ class ScreenTap:
         accepted = child.accept_input(reply.data, f"screen-{uuid.uuid4()}")
         if accepted is not None:
             accepted.add_done_callback(_ignore)
+
+
+def _may_ask(data: bytes) -> bool:
+    """True if *data* ends with something that the model may have to answer."""
+    return _QUERY.search(data[-_LAST_BYTES:]) is not None
 
 
 def _packets(batch: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
