@@ -1,4 +1,4 @@
-"""The shapes in which VS Code and JetBrains use OpenSSH, as far as this is possible without them."""
+"""The shapes in which VS Code and JetBrains use OpenSSH, without these programs themselves."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ import struct
 import threading
 from collections.abc import Iterator
 
-import pytest
-
 from tests.requirements import requirement
 from tests.support.ports import free_port
 from tests.support.servers import start_server
