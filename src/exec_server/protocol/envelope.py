@@ -274,14 +274,14 @@ def _error_response(tree: dict[str, Any]) -> ErrorResponse:
     )
 
 
-class _Answer(msgspec.Struct, gc=False):
+class _ResultMessage(msgspec.Struct, gc=False):
     id: Any
     result: Any
 
 
 def encode_result(request_id: Any, result: Any) -> bytes:
     """The answer to *request_id*; *result* is a shape, and both are encoded in one pass."""
-    return _encode_shapes(_Answer(request_id, result))
+    return _encode_shapes(_ResultMessage(request_id, result))
 
 
 def around_result(request_id: Any) -> tuple[bytes, bytes]:
