@@ -8,6 +8,7 @@ import math
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from exec_server.protocol.envelope import (
     Response,
     decode,
 )
+from exec_server.protocol.method import NOTHING
 from tests.requirements import requirement
 
 # A slow checker with Python's own parser, in which every rule of the envelope is written again.
@@ -226,6 +228,11 @@ def verdict(data: bytes, limits: Limits) -> object:
 @example('{"id":7,"method":"m","params":{"a":{"b":1}}}', None, 2, 262_144)
 @example('{"id":7,"method":"m","params":{"a":{}}}', None, 2, 262_144)
 @example('{"id":7,"method":"m","params":{"a":1,"b":2}}', None, 127, 4)
+@example('{"id":7,"method":"m","params":{},"size":"x"}', None, 127, 262_144)
+@example('{"id":7,"method":"m","params":{},"trace":{}}', None, 127, 262_144)
+@example('{"id":7,"id":8,"method":"m","params":{}}', None, 127, 262_144)
+@example('{"id":7.0,"method":"m","params":{}}', None, 127, 262_144)
+@example('{"id":7,"method":"m","params":{"a":1e400}}', None, 127, 262_144)
 @requirement("envelope/duplicate-keys")
 def test_the_short_way_for_usual_requests_gives_the_answers_of_the_long_one(
     text, damage, depth, values
@@ -483,10 +490,14 @@ def test_large_base64_is_decoded_only_once():
 # Output.
 
 
+class Result(msgspec.Struct):
+    a: int
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"])) | st.integers(-(2**63), 2**63 - 1))
 @requirement("envelope/output", "envelope/id:echoed")
 def test_an_answer_echoes_the_id_with_its_type(request_id):
-    answer = json.loads(envelope.encode_result(request_id, b'{"a":1}'))
+    answer = json.loads(envelope.encode_result(request_id, Result(1)))
     assert answer == {"id": request_id, "result": {"a": 1}}
     error = json.loads(envelope.encode_error(request_id, -32600, "é"))
     assert error == {"error": {"code": -32600, "message": "é"}, "id": request_id}
@@ -495,7 +506,7 @@ def test_an_answer_echoes_the_id_with_its_type(request_id):
 
 @requirement("envelope/output")
 def test_output_is_compact_utf8_without_a_jsonrpc_member():
-    assert envelope.encode_result("é", b"{}") == '{"id":"é","result":{}}'.encode()
+    assert envelope.encode_result("é", NOTHING) == '{"id":"é","result":{}}'.encode()
     assert (
         envelope.encode_error(-1, -32600, "ü")
         == '{"error":{"code":-32600,"message":"ü"},"id":-1}'.encode()

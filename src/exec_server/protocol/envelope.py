@@ -16,6 +16,7 @@ from exec_server.errors import MalformedMessage
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol.base64 import Base64Error, Blob, LongBase64, decode_base64
 from exec_server.protocol.bulk import AROUND_BYTES, BACKSLASH, MARKERS, QUOTED, Cut, member_start
+from exec_server.protocol.hooks import encode_hook
 
 MALFORMED_ID = -1
 
@@ -23,10 +24,10 @@ MALFORMED_ID = -1
 class Request(msgspec.Struct, gc=False):
     id: Any
     method: str
-    params: Any
-    trace: dict[str, Any] | None
+    params: Any = None
+    trace: Any = None
     # The size of the message in bytes, by which waiting requests are bounded.
-    size: int = 0
+    size: Any = 0
 
 
 class Notification(msgspec.Struct, gc=False):
@@ -58,7 +59,10 @@ _LONG_BYTES = 2 * 1024 * 1024
 
 # Without the hook msgspec refuses numbers that are too large for a double; JSON allows them.
 _decode = msgspec.json.Decoder(float_hook=float).decode
+# This is faster than a dictionary of the members, and gives no proof of which members there were.
+_decode_request = msgspec.json.Decoder(Request, float_hook=float).decode
 _encode = msgspec.json.Encoder().encode
+_encode_shapes = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _SPACED_COLON = re.compile(rb"[ \t\r\n]:")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLANKS = b" \t\r\n"
@@ -97,20 +101,18 @@ def _plain_request(data: bytes, limits: Limits) -> Request | None:
     if _BRACKET in data or len(data) >= 2 * limits.json_values or limits.json_depth < 3:
         return None
     try:
-        tree = _decode(data)
+        request = _decode_request(data)
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return None
-    if type(tree) is not dict:
-        return None
-    params, number, method = tree.get("params"), tree.get("id"), tree.get("method")
-    keys = len(tree) + len(params) if type(params) is dict else len(tree)
-    # Every key has a colon, so equal counts prove that no key occurred twice, and that objects in
-    # the params have no keys: the message is no deeper than three levels.
-    if data.count(_COLON) != keys or type(method) is not str or "trace" in tree:
+    params, number = request.params, request.id
+    # Every key has a colon. An id, a method and params are there, so equal counts prove that there
+    # are no other keys, that no key occurred twice, and that objects in the params have no keys:
+    # the message is no deeper than three levels.
+    if type(params) is not dict or data.count(_COLON) != 3 + len(params):
         return None
     if type(number) is not int or not 0 <= number <= _I64_MAX:
         return None
-    return Request(number, method, params, None)
+    return request
 
 
 def _parse(data: bytes, limits: Limits) -> Any:
@@ -272,11 +274,14 @@ def _error_response(tree: dict[str, Any]) -> ErrorResponse:
     )
 
 
-def encode_result(request_id: Any, result: bytes) -> bytes:
-    """The answer to *request_id*; *result* is JSON."""
-    if type(request_id) is int:
-        return b'{"id":%d,"result":%b}' % (request_id, result)
-    return b'{"id":%b,"result":%b}' % (_encode(request_id), result)
+class _ResultMessage(msgspec.Struct, gc=False):
+    id: Any
+    result: Any
+
+
+def encode_result(request_id: Any, result: Any) -> bytes:
+    """The answer to *request_id*; *result* is a shape, and both are encoded in one pass."""
+    return _encode_shapes(_ResultMessage(request_id, result))
 
 
 def around_result(request_id: Any) -> tuple[bytes, bytes]:

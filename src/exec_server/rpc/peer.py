@@ -190,14 +190,44 @@ class Peer:
 
     def message_received(self, data: bytes | Cut) -> None:
         self._messages += 1
-        if self._is_broken:
+        if self._is_busy or self._is_broken or (self.is_writing_paused and self._is_choked()):
+            self._keep(data)
             return
-        if not (self._is_busy or (self.is_writing_paused and self._is_choked())):
-            self._take(data)
+        try:
+            message = envelope.decode(data, self._limits)
+            if type(message) is Request:
+                message.size = len(data)
+                route = self._routes.get(message.method)
+                if route is not None and self._lanes is None and self._is_strict:
+                    # The usual request of a client that sends one after the other.
+                    self._is_busy = not self._run(message, route, None)
+                else:
+                    self._on_request(message, route)
+            elif type(message) is Notification:
+                self._service.notification_received(message.method, message.params)
+            else:
+                self._on_answer(message)  # type: ignore[arg-type]
+        except MalformedMessage as exc:
+            self._send_malformed(exc)
+        except ProtocolError as exc:
+            # Messages that came after it are never looked at.
+            self._is_broken = True
+            self._backlog.clear()
+            self._send_malformed(exc)
+            self._connection.close(str(exc), is_violation=True)
+        except Exception:
+            # A fault of this program. What carries the connection may carry others as well, so it
+            # must not see the exception.
+            logger.exception("a message from %s could not be handled", self._connection.peer_name)
+            self._is_broken = True
+            self._backlog.clear()
+            self._connection.close("internal error")
+
+    def _keep(self, data: bytes | Cut) -> None:
+        """Keep a message until the request before it is done, or its answer read."""
+        if self._is_broken or (self._calls and self._settles_call(data)):
             return
-        if self._calls and self._settles_call(data):
-            return
-        # The message is not even decoded until the request before it is done, or its answer read.
+        # It is not even decoded until then.
         self._backlog.append(data)
         self._backlog_bytes += len(data)
         if self._is_behind():
@@ -255,37 +285,6 @@ class Peer:
             if not call.done():
                 call.set_exception(ConnectionClosed(why))
         self._service.connection_lost()
-
-    def _take(self, data: bytes | Cut) -> None:
-        try:
-            message = envelope.decode(data, self._limits)
-            if type(message) is Request:
-                message.size = len(data)
-                route = self._routes.get(message.method)
-                if route is not None and self._lanes is None and self._is_strict:
-                    # The usual request of a client that sends one after the other.
-                    self._is_busy = not self._run(message, route, None)
-                else:
-                    self._on_request(message, route)
-            elif type(message) is Notification:
-                self._service.notification_received(message.method, message.params)
-            else:
-                self._on_answer(message)  # type: ignore[arg-type]
-        except MalformedMessage as exc:
-            self._send_malformed(exc)
-        except ProtocolError as exc:
-            # Messages that came after it are never looked at.
-            self._is_broken = True
-            self._backlog.clear()
-            self._send_malformed(exc)
-            self._connection.close(str(exc), is_violation=True)
-        except Exception:
-            # A fault of this program. What carries the connection may carry others as well, so it
-            # must not see the exception.
-            logger.exception("a message from %s could not be handled", self._connection.peer_name)
-            self._is_broken = True
-            self._backlog.clear()
-            self._connection.close("internal error")
 
     def _send_malformed(self, exc: ProtocolError) -> None:
         prefix = self._connection.malformed_prefix
@@ -389,7 +388,7 @@ class Peer:
                 return
             data = self._backlog.popleft()
             self._backlog_bytes -= len(data)
-            self._take(data)
+            self.message_received(data)
         if not self._is_behind():
             self._connection.resume_reading()
 
@@ -408,7 +407,7 @@ class Peer:
             head, tail = envelope.around_result(request.id)
             self._connection.send(head, *result.parts, tail)
             return
-        self._connection.send(envelope.encode_result(request.id, boundary.encode(result)))
+        self._connection.send(envelope.encode_result(request.id, result))
 
     def _fail(self, request: Request, error: BaseException) -> None:
         self._open_ids.discard(request.id)
