@@ -7,6 +7,7 @@ host_link.py         the server's side of the host: packets to and from it
 host_messages.py     the packets
 host_main.py         the host: the process that holds the models
 screen_model.py      one terminal: its versions, its changes, its waits
+held_output.py       output of a flood, of which the end is enough
 screen_waits.py      the conditions of waits
 command_marks.py     the marks of shells with integration
 last_command.py      what these marks say of the last command

@@ -1,4 +1,7 @@
-"""One terminal in the host: its versions, what changed since each, and the waits for it."""
+"""One terminal in the host: its versions, what changed since each, and the waits for it.
+
+This module is long because versions, changes and waits all read the same state, in one order.
+"""
 
 from __future__ import annotations
 
