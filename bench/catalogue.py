@@ -304,6 +304,21 @@ GROUPS = (
         ),
     ),
     Group(
+        "Doors, in turns with ssh",
+        (
+            Row("forward_direct", "down", "`exec-server port -L`, down", BYTES_PER_SECOND),
+            Row("forward_direct", "down_ssh", "`ssh -L`, down", BYTES_PER_SECOND),
+            Row("forward_direct", "up", "`exec-server port -L`, up", BYTES_PER_SECOND),
+            Row("forward_direct", "up_ssh", "`ssh -L`, up", BYTES_PER_SECOND),
+            Row("forward_relay", "down", "through the relay, down", BYTES_PER_SECOND),
+            Row("forward_relay", "up", "through the relay, up", BYTES_PER_SECOND),
+            Row("rsync_ssh", "up", "rsync through the ssh door, up", BYTES_PER_SECOND),
+            Row("rsync_ssh", "up_sshd", "rsync through sshd, up", BYTES_PER_SECOND),
+            Row("rsync_ssh", "down", "rsync through the ssh door, down", BYTES_PER_SECOND),
+            Row("rsync_ssh", "down_sshd", "rsync through sshd, down", BYTES_PER_SECOND),
+        ),
+    ),
+    Group(
         "Memory",
         (
             Row("idle_connections", "resident", "per idle connection", BYTES, at_least(1 / 0.3)),

@@ -96,18 +96,22 @@ def forwards(
     if "direct" in kinds:
         listen = [*_OURS, "--listen", "ws://127.0.0.1:0"]
         server = stack.enter_context(running(listen, subprocess.PIPE))
-        port, pid = _our_forward(stack, _last_word(server), far)
+        port, pid = our_forward(stack, _last_word(server), far)
         yield Forward("exec-server port -L", port, (server.pid, pid))
     if "relay" in kinds:
         relayed, words, pids = behind_registry(stack, folder)
-        port, pid = _our_forward(stack, relayed, far, *words)
+        port, pid = our_forward(stack, relayed, far, *words)
         yield Forward("the same through a relay", port, (*pids, pid))
-    if "ssh" not in kinds:
-        return
+    if "ssh" in kinds and (found := ssh_forward(stack, folder, far)):
+        yield found
+
+
+def ssh_forward(stack: contextlib.ExitStack, folder: Path, far: int) -> Forward | None:
+    """The same by `ssh -L`, if ssh is installed."""
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if sshd is None or shutil.which("ssh") is None:
         print("not installed: ssh", file=sys.stderr)
-        return
+        return None
     config = start_sshd(stack, sshd, folder)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -116,7 +120,7 @@ def forwards(
     )
     wait_for(port)
     # The far end is a child of sshd, whose time is not counted.
-    yield Forward("ssh -L (near end alone)", port, (ssh.pid,))
+    return Forward("ssh -L (near end alone)", port, (ssh.pid,))
 
 
 def behind_registry(
@@ -148,7 +152,7 @@ def behind_registry(
     raise RuntimeError("the server has not registered")
 
 
-def _our_forward(stack: contextlib.ExitStack, url: str, far: int, *access: str) -> tuple[int, int]:
+def our_forward(stack: contextlib.ExitStack, url: str, far: int, *access: str) -> tuple[int, int]:
     """The port of a forward, and its process."""
     words = [*_OURS, "port", url, *access, "-o", "json", "-L", f"0:127.0.0.1:{far}"]
     process = stack.enter_context(running(words, subprocess.PIPE))

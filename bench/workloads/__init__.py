@@ -6,6 +6,7 @@ from bench.workload import Workload
 from bench.workloads import (
     cold_start,
     crowd,
+    doors,
     durable,
     files,
     latency,
@@ -68,6 +69,7 @@ FAMILIES: dict[str, tuple[Workload, ...]] = {
         durable.durable_echo,
         durable.durable_adoption,
     ),
+    "doors": (doors.forward_direct, doors.forward_relay, doors.rsync_ssh),
 }
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for family in FAMILIES.values() for workload in family

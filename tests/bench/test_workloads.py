@@ -59,6 +59,18 @@ def test_the_workloads_about_durable_jobs_run_and_leave_no_process(tmp_path):
         assert not (tmp_path / "state").exists()
 
 
+def test_the_workloads_about_doors_run_beside_ssh(tmp_path):
+    """Without ssh and rsync, what needs them is left out."""
+    (command,) = parse(["--server", OURS]).commands
+    rows = {(row.workload, row.metric) for group in GROUPS for row in group.rows}
+    for workload in FAMILIES["doors"]:
+        with Server(command, Conditions(), state=tmp_path / "state") as server:
+            figures = workload.run(server, Scale(0.002, tmp_path))
+        assert {(workload.name, metric) for metric in figures} <= rows
+        assert {"down", "up"} <= set(figures) or workload.name == "rsync_ssh"
+        assert all(figure > 0 for figure in figures.values())
+
+
 def test_a_server_without_state_is_not_asked_for_durable_jobs():
     ours, other = parse(["--server", OURS, "--server", "other=program {port}"]).commands
     assert (ours.state_option, other.state_option) == ("--state {state}", "")
