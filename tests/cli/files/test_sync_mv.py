@@ -114,6 +114,25 @@ async def test_nothing_is_removed_after_a_problem(server, tmp_path, source):
     assert (copy / "extra").exists()
 
 
+@requirement("cli/files:sync-delete")
+async def test_what_a_pattern_of_the_command_line_names_is_never_removed(server, tmp_path):
+    """In a file `#` begins a comment; Emacs has such names, and a shell completes `./`."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    names = ("#notes#", "blank ", "build", "!bang")
+    for name in names:
+        (there / name).mkdir(parents=True)
+        (there / name / "file").write_text("mine")
+    here.mkdir()
+    patterns = ["-x", "#*#", "-x", "blank ", "-x", "./build", "-x", "\\!bang"]
+    await done("sync", "--delete", *patterns, here, f"{server.url}:{there}")
+    assert sorted(os.listdir(there)) == sorted(names)
+    # A variable that is not set would protect nothing.
+    for nothing in ("", "/", "./"):
+        failed = await run("sync", "--delete", "-x", nothing, here, f"{server.url}:{there}")
+        assert failed.status == 2 and f"`{nothing}` matches no name" in failed.stderr
+    assert sorted(os.listdir(there)) == sorted(names)
+
+
 @requirement("cli/files:sync-checksum")
 async def test_contents_are_compared_if_that_is_wanted(server, tmp_path, source):
     copy = tmp_path / "copy"
