@@ -145,7 +145,7 @@ class Download(Transfer):
         if options.delete and listing.entries[0].kind == "directory":
             plan.extra = extraneous(wanted, without_excluded(existing.values(), options.exclude))
         transfer = cls(here, there, plan, listing, existing, on_progress)
-        transfer.options = options
+        transfer.options, transfer.listed = options, wanted
         return transfer
 
     @property

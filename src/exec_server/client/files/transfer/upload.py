@@ -173,7 +173,7 @@ class Upload(Transfer):
         if options.delete and is_tree:
             plan.extra = extraneous(wanted, without_excluded(existing.entries, options.exclude))
         transfer = cls(source, there, plan, existing, on_progress)
-        transfer.options = options
+        transfer.options, transfer.listed = options, wanted
         return transfer
 
     @property
