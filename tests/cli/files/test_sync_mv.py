@@ -271,6 +271,25 @@ async def test_standard_streams_are_files(server, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
 
 
+@requirement("cli/files:streams", "fs.transfer:private")
+async def test_standard_input_leaves_the_mode_of_a_file_as_it_is(server, tmp_path):
+    secret, pipe = tmp_path / "secret", tmp_path / "pipe"
+    secret.write_text("old")
+    secret.chmod(0o600)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR)
+    for path in (secret, pipe):
+        process = await asyncio.create_subprocess_exec(
+            *OURS, "cp", "-", f"{server.url}:{path}", stdin=subprocess.PIPE
+        )
+        async with asyncio.timeout(PATIENCE):
+            await process.communicate(b"new")
+    assert (secret.read_text(), secret.stat().st_mode & 0o777) == ("new", 0o600)
+    # A FIFO or a device such as /dev/null is not replaced by a file.
+    assert pipe.is_fifo()
+    os.close(reader)
+
+
 @requirement("cli/files:sync")
 async def test_options_that_people_type_out_of_habit_are_accepted(server, tmp_path, source):
     there = f"{server.url}:{tmp_path}"

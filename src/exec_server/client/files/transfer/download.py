@@ -327,7 +327,7 @@ class Download(Transfer):
 
     async def _receive_large(self, place: LocalPlace, entry: TreeEntry) -> None:
         part = LocalPlace(place.directory, part_name(entry, place.name))
-        fd = await asyncio.to_thread(local_tree.open_part, part, 0)
+        fd = await asyncio.to_thread(local_tree.open_part, part, 0, entry)
         try:
             done = await asyncio.to_thread(_reusable, fd, entry)
             self._tracker.keep(files=0, bytes=done)
