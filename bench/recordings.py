@@ -58,10 +58,12 @@ _REST_SECONDS = 0.1
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what recordings cost a server.")
-    parser.add_argument("--rounds", type=int, default=30, help="of short floods")
-    parser.add_argument("--megabytes", type=int, default=43, help="of a short flood")
-    parser.add_argument("--long-rounds", type=int, default=3)
-    parser.add_argument("--long-megabytes", type=int, default=200, help="more than the spool has")
+    parser.add_argument("--rounds", type=_count, default=30, help="of short floods; 0: none")
+    parser.add_argument("--megabytes", type=_count, default=43, help="of a short flood; 0: none")
+    parser.add_argument("--long-rounds", type=_count, default=3)
+    parser.add_argument(
+        "--long-megabytes", type=_count, default=200, help="more than the spool has; 0: none"
+    )
     parser.add_argument("--free-core", action="store_true", help="a core for the writer alone")
     options = parser.parse_args()
     writers_core = None
@@ -72,10 +74,17 @@ def main() -> None:
     floods = (options.rounds, options.megabytes), (options.long_rounds, options.long_megabytes)
     for rounds, megabytes in floods:
         for name, line in (("plain lines", _PLAIN), ("colours", _COLOURS)):
-            if rounds:
+            if rounds and megabytes:
                 asyncio.run(_compare(name, line, rounds, megabytes, writers_core))
     for name, line in (("plain lines", _PLAIN), ("colours", _COLOURS)):
-        _parts_alone(name, line, options.megabytes)
+        if options.megabytes:
+            _parts_alone(name, line, options.megabytes)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"`{text}` is not a count")
+    return int(text)
 
 
 class _Flood(NamedTuple):

@@ -6,10 +6,14 @@ import asyncio
 import os
 
 import pytest
+from asyncssh import FXF_CREAT, FXF_READ, FXF_TRUNC, FXF_WRITE, SFTPAttrs
 
+from exec_server.client.client import ExecServerClient
 from exec_server.client.files.file_streams import BLOCK_BYTES
 from exec_server.client_urls import connect
 from exec_server.ssh_door.sftp_files import SftpFile
+from exec_server.ssh_door.sftp_server import RemoteSftp
+from exec_server.ssh_door.target import DoorTarget
 from tests.requirements import requirement
 from tests.support.wire import PATIENCE
 
@@ -80,3 +84,38 @@ async def test_a_write_that_fails_is_told_to_its_writer(server, tmp_path):
         (tmp_path / "file").mkdir()
         with pytest.raises(Exception, match=r"[Dd]irectory"):
             await file.write(0, b"x")
+
+
+@requirement("ssh:sftp")
+async def test_a_file_that_is_emptied_and_can_be_read_has_nothing_of_its_old_content(
+    server, tmp_path
+):
+    """As `open("w+")` of paramiko and asyncssh asks: read, write, create and truncate."""
+    path = tmp_path / "file"
+    path.write_bytes(b"a longer content")
+    inode = path.stat().st_ino
+
+    async def client() -> ExecServerClient:
+        return connected
+
+    async with asyncio.timeout(PATIENCE), connect(server.url) as connected:
+        sftp = RemoteSftp(_NoChannel(), DoorTarget(client))
+        await sftp.connect()
+        flags = FXF_READ | FXF_WRITE | FXF_CREAT | FXF_TRUNC
+        file = await sftp.open(os.fsencode(path), flags, SFTPAttrs())
+        assert path.read_bytes() == b""
+        await file.write(0, b"short")
+        assert await file.read(0, 100) == b"short"
+        await file.close()
+    assert path.read_bytes() == b"short"
+    assert path.stat().st_ino == inode
+
+
+class _NoChannel:
+    """The ssh channel of a server that is called by a test."""
+
+    def get_connection(self) -> None:
+        """There is no connection."""
+
+    def get_extra_info(self, name: str) -> None:
+        """There is nothing more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from exec_server.terminal import open_engine
@@ -52,9 +54,17 @@ def test_the_bytes_of_a_key(key, sent):
 
 @requirement("screen:keys")
 def test_a_text_that_only_looks_like_a_key_is_typed():
-    for text in ("up and down", "enter the room", "f13", "ctrl-", "hyper-x", "ctrl-nothing"):
+    for text in ("up and down", "enter the room", "f13", "ctrl-", "hyper-x", "control-plane"):
         assert parse_key(text) is None
         assert encode_keys([text], _PLAIN) == text.encode()
+
+
+@requirement("screen:keys")
+@pytest.mark.parametrize("text", ["ctrl-nothing", "Ctrl+foo", "shift-ctrl-f13", "alt-ctrl-pageop"])
+def test_a_key_with_ctrl_that_does_not_exist_is_an_error(text):
+    assert parse_key(text) is None
+    with pytest.raises(ValueError, match=f"{re.escape(repr(text))} is not the name of a key"):
+        encode_keys([text], _PLAIN)
 
 
 @pytest.mark.parametrize("name", ["ghostty", "bittty"])

@@ -39,12 +39,20 @@ class SftpFile:
     """One open file. It survives a lost connection: then it is opened again."""
 
     def __init__(
-        self, files: RemoteFiles, path: bytes, mode: OpenMode, *, appends: bool = False
+        self,
+        files: RemoteFiles,
+        path: bytes,
+        mode: OpenMode,
+        *,
+        appends: bool = False,
+        empties: bool = False,
     ) -> None:
+        """With *empties*, `open` drops the content of a file that is there."""
         self.path = path
         self._files = files
         self._mode = mode
         self._appends = appends
+        self._empties = empties
         self._handle: str | None = None
         self._opening = asyncio.Lock()
         # Blocks that were asked for, by their number, and the number that comes next.
@@ -57,6 +65,10 @@ class SftpFile:
 
     async def open(self) -> None:
         """Open it on the server; the errors are those of `fs/open`."""
+        if self._empties and self._mode == "update":
+            # This mode keeps the content, and the other one cannot be read.
+            await self._files.close(await self._files.open(self.path, mode="replace"))
+            self._empties = False
         self._handle = await self._files.open(self.path, mode=self._mode)
 
     async def close(self) -> None:

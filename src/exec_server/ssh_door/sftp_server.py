@@ -105,7 +105,11 @@ class RemoteSftp(SFTPServer):
                 if not is_new and pflags & FXF_EXCL:
                     raise SFTPFileAlreadyExists("File exists")
             file = SftpFile(
-                self._files, full, await self._mode(pflags), appends=bool(pflags & FXF_APPEND)
+                self._files,
+                full,
+                await self._mode(pflags),
+                appends=bool(pflags & FXF_APPEND),
+                empties=bool(pflags & FXF_TRUNC),
             )
             await file.open()
             if is_new and needs_mode and attrs.permissions is not None:

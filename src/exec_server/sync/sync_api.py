@@ -1133,6 +1133,7 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """Type keys such as `"ctrl-c"`, `"up"`, `"enter"`; other words are typed as they are.
 
         They are encoded for the modes that the program has set. The next `wait_for` begins here.
+        Raises ValueError for `ctrl-` before a key that does not exist; then nothing is typed.
         """
         self._portal.wait(self._inner.send_keys(*keys))
 

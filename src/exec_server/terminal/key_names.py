@@ -124,13 +124,23 @@ def _split(text: str) -> list[str]:
 
 
 def encode_keys(keys: Iterable[str], modes: KeyModes) -> bytes:
-    """The bytes for *keys* in order; what is not the name of a key is typed as it is."""
+    """The bytes for *keys* in order; what is not the name of a key is typed as it is.
+
+    Raises ValueError for `ctrl-` and modifiers before a key that does not exist: no text begins
+    like this, and a program would see words instead of the key.
+    """
     return b"".join(_encode(text, modes) for text in keys)
 
 
 def _encode(text: str, modes: KeyModes) -> bytes:
     key = parse_key(text)
-    return text.encode() if key is None else _encode_key(key, modes)
+    if key is not None:
+        return _encode_key(key, modes)
+    *words, name = [word.lower() for word in _split(text)]
+    # The other modifiers begin English words, such as "control-plane" and "meta-data".
+    if name and "ctrl" in words and _MODIFIERS.keys() >= set(words):
+        raise ValueError(f"{text!r} is not the name of a key; `write` types it as it is")
+    return text.encode()
 
 
 def _encode_key(key: Key, modes: KeyModes) -> bytes:

@@ -7,8 +7,11 @@ import hashlib
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +109,34 @@ async def test_find(server, tree):
     (found,) = json.loads(await done("find", "-o", "json", "-n", "inn*", f"{server.url}:{tree}"))
     assert found["path"] == f"{tree}/sub/inner.py"
     assert await done("find", "-0", "-n", "file", f"{server.url}:{tree}") == f"{tree}/file\0"
+
+
+@requirement("cli/files:ls")
+async def test_a_file_of_a_far_time_is_listed(server):
+    far = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        (far / "far").write_text("x")
+        os.utime(far / "far", (1, 99_999_999_999_999_999))
+        if (far / "far").stat().st_mtime < 1e16:
+            pytest.skip("the file system has no such time")
+        assert "@99999999999999999 far" in await done("ls", "-l", f"{server.url}:{far}")
+        assert "modified: @99999999999999999" in await done("stat", f"{server.url}:{far}/far")
+    finally:
+        shutil.rmtree(far)
+
+
+@requirement("cli/files:ls")
+@pytest.mark.parametrize("output", ["text", "json"])
+async def test_a_very_deep_tree_is_told_with_what_to_do(server, tmp_path, output):
+    deep = tmp_path
+    for _ in range(4):
+        deep = deep / "/".join("d" * 60)
+        deep.mkdir(parents=True)
+    told = await run("tree", "-o", output, f"{server.url}:{tmp_path}")
+    assert told.status == 1 and "more than 200 levels" in told.stderr
+    assert "Traceback" not in told.stderr
+    told = await run("tree", "-o", output, "-L", "150", f"{server.url}:{tmp_path}")
+    assert (told.status, told.stderr) == (0, "")
 
 
 @requirement("cli/files:ls")

@@ -114,6 +114,25 @@ async def test_nothing_is_removed_after_a_problem(server, tmp_path, source):
     assert (copy / "extra").exists()
 
 
+@requirement("cli/files:sync-delete")
+async def test_what_a_pattern_of_the_command_line_names_is_never_removed(server, tmp_path):
+    """In a file `#` begins a comment; Emacs has such names, and a shell completes `./`."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    names = ("#notes#", "blank ", "build", "!bang")
+    for name in names:
+        (there / name).mkdir(parents=True)
+        (there / name / "file").write_text("mine")
+    here.mkdir()
+    patterns = ["-x", "#*#", "-x", "blank ", "-x", "./build", "-x", "\\!bang"]
+    await done("sync", "--delete", *patterns, here, f"{server.url}:{there}")
+    assert sorted(os.listdir(there)) == sorted(names)
+    # A variable that is not set would protect nothing.
+    for nothing in ("", "/", "./"):
+        failed = await run("sync", "--delete", "-x", nothing, here, f"{server.url}:{there}")
+        assert failed.status == 2 and f"`{nothing}` matches no name" in failed.stderr
+    assert sorted(os.listdir(there)) == sorted(names)
+
+
 @requirement("cli/files:sync-checksum")
 async def test_contents_are_compared_if_that_is_wanted(server, tmp_path, source):
     copy = tmp_path / "copy"
@@ -250,6 +269,25 @@ async def test_standard_streams_are_files(server, tmp_path):
     failed = await run("cp", "-", f"{server.url}:{tmp_path}")
     assert failed.status == 1 and "give the new file a name" in failed.stderr
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+
+
+@requirement("cli/files:streams", "fs.transfer:private")
+async def test_standard_input_leaves_the_mode_of_a_file_as_it_is(server, tmp_path):
+    secret, pipe = tmp_path / "secret", tmp_path / "pipe"
+    secret.write_text("old")
+    secret.chmod(0o600)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR)
+    for path in (secret, pipe):
+        process = await asyncio.create_subprocess_exec(
+            *OURS, "cp", "-", f"{server.url}:{path}", stdin=subprocess.PIPE
+        )
+        async with asyncio.timeout(PATIENCE):
+            await process.communicate(b"new")
+    assert (secret.read_text(), secret.stat().st_mode & 0o777) == ("new", 0o600)
+    # A FIFO or a device such as /dev/null is not replaced by a file.
+    assert pipe.is_fifo()
+    os.close(reader)
 
 
 @requirement("cli/files:sync")

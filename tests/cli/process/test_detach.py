@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -492,6 +493,30 @@ async def test_several_are_killed_and_one_that_is_not_known_is_told(server):
     assert set((await states()).values()) == {"exited"}
     table = (await finished("ps")).stdout.decode()
     assert table.count("exited 137") == 2
+
+
+@requirement("cli/kill:still-running")
+@pytest.mark.parametrize("is_followed", [False, True])
+async def test_a_process_that_ignores_the_signal_is_told_with_what_to_do(server, is_followed):
+    """As a shell that waits for commands does."""
+    session_id = await detach(server.url, "trap '' TERM; echo ready; exec sleep 60")
+    async with contextlib.AsyncExitStack() as stack:
+        following = await stack.enter_async_context(running("logs", "-f", session_id))
+        assert await line(following) == b"ready\n"
+        if is_followed:
+            holder = await stack.enter_async_context(running("attach", session_id))
+            assert await line(holder) == b"ready\n"
+        done = await finished("kill", session_id)
+        assert done.status == 0
+        assert f"{session_id} still runs: it may ignore SIGTERM" in done.stderr
+        assert f"`exec-server kill -s KILL {session_id}`" in done.stderr
+        done = await finished("kill", "-o", "json", session_id)
+        facts = {"id": session_id, "signal": "SIGTERM", "wasRunning": True, "stillRunning": True}
+        assert json.loads(done.stdout) == [facts]
+        # Other signals do not end processes as a rule.
+        assert (await finished("kill", "-s", "WINCH", session_id)).stderr == ""
+        done = await finished("kill", "-s", "HUP", session_id)
+        assert (done.status, done.stderr) == (0, "")
 
 
 @requirement("cli/kill:signal")

@@ -128,3 +128,20 @@ async def test_a_file_with_a_time_that_cannot_be_fails_alone(tmp_path):
         with pytest.raises(TransferFailed, match="far"):
             await client.fs.download("/x", tmp_path / "back")
     assert (tmp_path / "back" / "near").exists()
+
+
+@requirement("client/files:hostile-names")
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a/../../b", "/etc/passwd", "a\0b"])
+async def test_a_name_that_leads_elsewhere_is_refused(name, monkeypatch, tmp_path):
+    """A pattern such as `a*` matches `a/../../b`, and a copy is called by the last part."""
+    entry = {"fileName": name, "isDirectory": False, "isFile": True}
+    monkeypatch.setitem(ANSWERS, "fs/readDirectory", {"entries": [entry]})
+
+    async def never(talk: Talk, request: dict[str, Any], number: int) -> None:
+        """It sends no more than its answers."""
+
+    async with flooding("fs/readDirectory", never, rounds=0) as client:
+        with pytest.raises(ProtocolError, match="the server names a file"):
+            _ = [path async for path in client.fs.path("/x").glob("a*")]
+        with pytest.raises(ProtocolError, match="the server names a file"):
+            await client.fs.read_directory("/x")

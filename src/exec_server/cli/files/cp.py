@@ -45,6 +45,7 @@ from exec_server.cli.parser import Flag, Parser
 from exec_server.cli.tables import print_json_entries
 from exec_server.client.files.transfer.download import Download
 from exec_server.client.files.transfer.progress import OnProgress
+from exec_server.client.files.transfer.result import TransferResult
 from exec_server.client.files.transfer.transfer import Transfer, persist
 from exec_server.client.files.transfer.transfer_options import TransferOptions
 from exec_server.client.files.transfer.transfer_plan import TransferPlan
@@ -180,6 +181,9 @@ def _naming(destination: Target) -> Iterator[None]:
 class Copying:
     """Copies one source after the other to one destination."""
 
+    # True to compare contents where size and time are the same.
+    compares = False
+
     def __init__(
         self, values: argparse.Namespace, servers: Servers, destination: Target, *, has_many: bool
     ) -> None:
@@ -189,6 +193,8 @@ class Copying:
         self._has_many = has_many
         self._is_json = values.output == "json"
         self._entries: list[dict[str, Any]] = []
+        # The source of each file that this command has made.
+        self._made: dict[Target, Target] = {}
 
     def told(self, status: int) -> int:
         """Print what was done for programs, if they read it; *status* is returned."""
@@ -212,6 +218,8 @@ class Copying:
         with _naming(self._destination):
             destination = await self.exact(source, unfinished)
         with _naming(destination):
+            if not is_tree:
+                self.claim(source, destination)
             await self._copy_to(source, destination, unfinished)
 
     async def _copy_stream(self, source: Target) -> None:
@@ -246,10 +254,17 @@ class Copying:
         if parent and not await self._is_directory(Target(destination.url, parent), may_miss=True):
             raise NotFound(f"the directory {parent} does not exist")
 
+    def claim(self, source: Target, destination: Target) -> None:
+        """Raise InvalidRequest if this command has made *destination* from another source."""
+        first = self._made.setdefault(destination, source)
+        if first != source:
+            raise InvalidRequest(f"would replace what has just come from {first}")
+
     async def exact(self, source: Target, unfinished: UnfinishedCopy | None = None) -> Target:
         """The path of the copy of *source*: in a directory, or exactly as given.
 
-        A directory that an unfinished copy has made is the copy itself.
+        A directory that an unfinished copy has made is the copy itself. Raises NotFound if several
+        files, or a file with a slash after it, would need a directory that is missing.
         """
         destination = self._destination
         is_directory = await self._is_directory(destination, may_miss=True)
@@ -258,7 +273,9 @@ class Copying:
         if is_directory:
             # A source without a name, such as "..", is copied into the directory itself.
             return destination if source.name in ("", ".", "..") else destination.below(source.name)
-        if self._has_many or (destination.path.endswith("/") and not self.values.recursive):
+        if self._has_many or (
+            destination.path.endswith("/") and not await self._is_directory(source, may_miss=True)
+        ):
             raise NotFound("is not a directory")
         return destination
 
@@ -296,7 +313,7 @@ class Copying:
             self._show_plan((await prepare()).plan, source, destination)
             return
         try:
-            result = await persist(prepare, verify=self.values.verify)
+            result = await self._persisted(prepare)
         except TransferFailed as exc:
             tell_result(exc.result)
             self.note("failed", source, destination, **result_facts(exc.result))
@@ -308,6 +325,9 @@ class Copying:
         self.note("copied", source, destination, **result_facts(result))
         if line is not None:
             print(summary(result, time.monotonic() - started), file=sys.stderr)
+
+    async def _persisted(self, prepare: Callable[[], Awaitable[Transfer]]) -> TransferResult:
+        return await persist(prepare, verify=self.values.verify)
 
     def _show_plan(self, plan: TransferPlan, source: Target, destination: Target) -> None:
         for step in planned_steps(plan):
@@ -321,7 +341,7 @@ class Copying:
     async def _preparation(
         self, source: Target, destination: Target, on_progress: OnProgress | None
     ) -> Callable[[], Awaitable[Transfer]]:
-        options = TransferOptions(whole_files=self.values.whole_file)
+        options = TransferOptions(whole_files=self.values.whole_file, checksum=self.compares)
         how: Any = {"on_progress": on_progress, "options": options}
         if destination.is_remote:
             files, path = await self.servers.files(destination), destination.path or "."

@@ -60,6 +60,25 @@ def add_habits(parser: Parser, **options: str) -> None:
         parser.add_argument(f"-{name[0]}", f"--{name}", action=Flag, help=f"accepted: {text}")
 
 
+def name_pattern(text: str) -> str:
+    """A pattern of the command line, as the line of a .gitignore that means the same.
+
+    Only a file has comments, and lines that end in blanks by accident. Raises ArgumentTypeError for
+    a pattern that can match nothing: what it should protect would be removed.
+    """
+    sign, pattern = text[: text.startswith("!")], text[text.startswith("!") :]
+    if pattern.startswith("./"):
+        pattern = pattern[1:]
+    if not pattern.strip("/"):
+        raise argparse.ArgumentTypeError(f"`{text}` matches no name; give a name such as `build/`")
+    if pattern.startswith("#") and not sign:
+        pattern = f"\\{pattern}"
+    kept = pattern.rstrip(" ")
+    if not kept.endswith("\\"):
+        pattern = kept + (len(pattern) - len(kept)) * "\\ "
+    return sign + pattern
+
+
 def run_file_command(parser: Parser, words: list[str], action: Action) -> int:
     """Run *action* with the options in *words* and return the exit status.
 

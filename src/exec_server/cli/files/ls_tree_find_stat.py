@@ -26,7 +26,10 @@ from exec_server.cli.options import add_output
 from exec_server.cli.parser import Append, Flag, Parser, count
 from exec_server.client.files.transfer.remote_listing import Listing, describe, list_tree
 from exec_server.client.files.transfer.tree import TreeEntry, below, parent
+from exec_server.errors import InvalidRequest
 
+# A deeper tree is wider than every terminal, and no program reads JSON that is nested so deeply.
+_MOST_LEVELS = 200
 _TYPES = {"f": "file", "d": "directory", "l": "symlink", "o": "other"}
 _FORMATS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK}
 
@@ -152,7 +155,17 @@ def _mode(entry: TreeEntry) -> str:
 
 
 def _time(entry: TreeEntry) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.mtime_ns // 1_000_000_000))
+    seconds = entry.mtime_ns // 1_000_000_000
+    when = _local_time(seconds)
+    return f"@{seconds}" if when is None else time.strftime("%Y-%m-%d %H:%M", when)
+
+
+def _local_time(seconds: int) -> time.struct_time | None:
+    """None if the year is none that this machine knows; a file may have any time."""
+    try:
+        return time.localtime(seconds)
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 # tree.
@@ -184,6 +197,11 @@ async def _tree(
     found: _ListingResult, values: argparse.Namespace, servers: Servers, target: Target
 ) -> None:
     root, listing = await _listed(found, servers, target, max_depth=values.max_depth)
+    depth = max(entry.path.count(b"/") for entry in listing.entries)
+    if depth >= _MOST_LEVELS:
+        raise InvalidRequest(
+            f"has more than {_MOST_LEVELS} levels of directories; choose fewer with --max-depth"
+        )
     children = _children(listing.entries, includes_hidden=values.all)
     if values.output == "json":
         found.entries.append(_nested(listing.entries[0], root, children))
@@ -346,5 +364,8 @@ def _describe(entry: TreeEntry, path: bytes) -> None:
     if entry.mode is not None:
         say(f"    mode: {entry.mode:04o} ({_mode(entry)})")
     seconds, fraction = divmod(entry.mtime_ms, 1000)
-    when = time.localtime(seconds)
+    when = _local_time(seconds)
+    if when is None:
+        say(f"modified: @{seconds}")
+        return
     say(f"modified: {time.strftime('%Y-%m-%d %H:%M:%S', when)}.{fraction:03} {when.tm_zone}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import os
 import secrets
 import shutil
 import stat
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from exec_server.cli.files.cp import Copying, add_copy_options, copy_targets, refuse_streams
 from exec_server.cli.files.file_command import (
@@ -20,7 +23,15 @@ from exec_server.cli.files.file_command import (
 from exec_server.cli.files.stream_copy import is_stream
 from exec_server.cli.files.targets import Servers, Target
 from exec_server.cli.parser import Flag
-from exec_server.errors import InvalidRequest, MethodNotFound, RpcError
+from exec_server.client.files.transfer.local_tree import LocalTree
+from exec_server.client.files.transfer.remote_tree import RemoteTree
+from exec_server.client.files.transfer.result import TransferResult
+from exec_server.client.files.transfer.transfer import Transfer
+from exec_server.client.files.transfer.tree import TreeEntry
+from exec_server.errors import ExecServerError, InvalidRequest, MethodNotFound, RpcError
+
+# How long a command that ends early may take to give a source its name again.
+_PUT_BACK_SECONDS = 2.0
 
 _EXAMPLES = """\
   Rename a file on a server:
@@ -58,6 +69,14 @@ def mv_command(words: list[str]) -> int:
 
 
 class _Moving(Copying):
+    # The source of a file that only looks like the one at the destination would be lost.
+    compares = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # The last transfer, which knows what it has found at its source.
+        self._transferred: Transfer | None = None
+
     async def move(self, source: Target) -> None:
         if is_stream(source):
             raise InvalidRequest("standard input cannot be moved; use cp")
@@ -65,6 +84,7 @@ class _Moving(Copying):
         if self.values.no_clobber and await self._is_there(destination):
             self.note("kept", source, destination)
             return
+        self.claim(source, destination)
         if self.values.dry_run:
             self.would("move", source, destination, str(destination))
         elif source.is_remote and source.url == destination.url:
@@ -75,21 +95,55 @@ class _Moving(Copying):
             await self._remove_copied(source, destination)
             self._entries[-1]["action"] = "moved"
 
+    async def _persisted(self, prepare: Callable[[], Awaitable[Transfer]]) -> TransferResult:
+        async def remembered() -> Transfer:
+            self._transferred = await prepare()
+            return self._transferred
+
+        return await super()._persisted(remembered)
+
     async def _is_there(self, target: Target) -> bool:
         if target.is_remote:
             return await (await self.servers.files(target)).exists(target.path or ".")
         return await asyncio.to_thread(os.path.lexists, target.path)
 
+    # After a copy.
+
     async def _remove_copied(self, source: Target, destination: Target) -> None:
-        """Remove *source*, unless it is the destination: a server may be on this machine."""
+        """Remove *source* if all of it was copied. It may be at the destination, and around it: a
+        server may be on this machine."""
+        transfer = self._transferred
+        assert transfer is not None
+        if transfer.result.skipped:
+            raise InvalidRequest("was copied, and is not removed: a part of it was skipped")
         aside = Target(source.url, f"{source.path.rstrip('/')}.{secrets.token_hex(4)}.moved")
-        if source.name != destination.name or not await self._put_aside(source, aside):
+        if not await self._put_aside(source, aside):
+            await self._check_unchanged(source, transfer.listed)
             await self._remove(source)
-        elif await self._is_there(destination):
+            return
+        try:
+            if not await self._is_there(destination):
+                raise InvalidRequest(f"is the same file as {destination}, or around it")
+            await self._check_unchanged(aside, transfer.listed)
             await self._remove(aside)
+        except BaseException:
+            await self._put_back(aside, source)
+            raise
+
+    async def _check_unchanged(self, source: Target, before: list[TreeEntry]) -> None:
+        """Raise InvalidRequest if something is in *source* that was not copied."""
+        known = {entry.path: _facts(entry) for entry in before}
+        if source.is_remote:
+            tree = await RemoteTree.find(await self.servers.files(source), source.path)
+            now = (await tree.list()).entries
         else:
-            await self._put_aside(aside, source)
-            raise InvalidRequest(f"is the same file as {destination}")
+            now = (await asyncio.to_thread(LocalTree(source.path).scan)).entries
+        for entry in now:
+            if known.get(entry.path) != _facts(entry):
+                named = f": {os.fsdecode(entry.path)}" if entry.path else ""
+                raise InvalidRequest(
+                    f"was copied, and is not removed: it has changed meanwhile{named}"
+                )
 
     async def _put_aside(self, source: Target, aside: Target) -> bool:
         """Rename *source*; False if its server cannot do that."""
@@ -102,16 +156,11 @@ class _Moving(Copying):
             return False
         return True
 
-    async def _rename(self, source: Target, destination: Target) -> None:
-        files = await self.servers.files(source)
-        try:
-            await files.rename(source.path, destination.path)
-        except (MethodNotFound, RpcError) as exc:
-            if not isinstance(exc, MethodNotFound) and exc.errno != errno.EXDEV:
-                raise
-            # Another file system, or a server that cannot rename.
-            await files.copy(source.path, destination.path, recursive=True)
-            await self._remove(source)
+    async def _put_back(self, aside: Target, source: Target) -> None:
+        """Give what is left of the source its name again, if that is possible."""
+        with contextlib.suppress(ExecServerError, OSError, TimeoutError):
+            async with asyncio.timeout(_PUT_BACK_SECONDS):
+                await self._put_aside(aside, source)
 
     async def _remove(self, source: Target) -> None:
         if source.is_remote:
@@ -121,6 +170,52 @@ class _Moving(Copying):
             await files.remove(source.path, recursive=True)
         else:
             await asyncio.to_thread(_remove_here, source.path)
+
+    # Within a server.
+
+    async def _rename(self, source: Target, destination: Target) -> None:
+        files = await self.servers.files(source)
+        try:
+            await files.rename(source.path, destination.path)
+        except (MethodNotFound, RpcError) as exc:
+            if not isinstance(exc, MethodNotFound) and exc.errno != errno.EXDEV:
+                raise
+            # Another file system, or a server that cannot rename.
+            if not await self._rename_by_program(source, destination):
+                await self._copy_and_remove(source, destination)
+
+    async def _rename_by_program(self, source: Target, destination: Target) -> bool:
+        """Let `mv` of the server do it, which keeps times, owners and special files; False if it
+        cannot be run."""
+        files = await self.servers.files(source)
+        paths = [os.fsdecode((await files.uri(each.path)).native) for each in (source, destination)]
+        try:
+            done = await files.client.run(["mv", "-T", "--", *paths], env={"LC_ALL": "C"}, cwd="/")
+        except (RpcError, UnicodeError):
+            return False
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().removeprefix("mv: ")
+            raise InvalidRequest(said or "mv has failed on the server")
+        return True
+
+    async def _copy_and_remove(self, source: Target, destination: Target) -> None:
+        files = await self.servers.files(source)
+        tree = await RemoteTree.find(files, source.path)
+        before = (await tree.list()).entries
+        if any(entry.kind == "other" for entry in before):
+            raise InvalidRequest("has special files, which cannot be copied")
+        if before and before[0].kind == "directory" and await self._is_there(destination):
+            raise InvalidRequest(f"{destination} exists")
+        await files.copy(source.path, destination.path, recursive=True)
+        await self._check_unchanged(source, before)
+        await self._remove(source)
+
+
+def _facts(entry: TreeEntry) -> tuple[object, ...]:
+    """What has to be the same if an entry has not changed since it was listed."""
+    if entry.kind == "file":
+        return entry.kind, entry.size, entry.mtime_ms
+    return entry.kind, entry.target
 
 
 def _remove_here(path: str) -> None:

@@ -22,6 +22,7 @@ from exec_server.cli.files.file_command import (
     add_habits,
     complain,
     file_parser,
+    name_pattern,
     run_file_command,
     say,
 )
@@ -99,6 +100,7 @@ def _add_options(parser: Parser) -> None:
         metavar="<PATTERN>",
         dest="patterns",
         action=_Exclude,
+        type=name_pattern,
         help="leave out, as in .gitignore; such names are not removed either",
     )
     add(
@@ -106,6 +108,7 @@ def _add_options(parser: Parser) -> None:
         metavar="<PATTERN>",
         dest="patterns",
         action=_Include,
+        type=name_pattern,
         help="do not leave out, although a later --exclude matches",
     )
     add(

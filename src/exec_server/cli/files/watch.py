@@ -8,6 +8,7 @@ import sys
 
 from exec_server.cli import exit_codes
 from exec_server.cli.files.file_command import (
+    name_pattern,
     reason,
     remote_targets,
     run_file_command,
@@ -47,7 +48,14 @@ def watch_command(words: list[str]) -> int:
         takes_many=False,
     )
     add = parser.add_argument
-    add("-x", "--exclude", metavar="<PATTERN>", action=Append, help="leave out, as in .gitignore")
+    add(
+        "-x",
+        "--exclude",
+        metavar="<PATTERN>",
+        action=Append,
+        type=name_pattern,
+        help="leave out, as in .gitignore",
+    )
     add("--no-recursive", action=Flag, help="only the directory itself, not what is below")
     add("-n", "--count", metavar="<COUNT>", type=count, help="end after so many changes")
     add_output(parser)

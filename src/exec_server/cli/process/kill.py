@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import signal
 import sys
 from contextlib import AbstractAsyncContextManager
@@ -27,6 +29,12 @@ from exec_server.cli.process.own_terminal.connection_notices import Notices
 from exec_server.cli.tables import failure_teller, print_json_entries
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ExecServerError, InvalidParams, InvalidRequest
+
+# A process that goes on a moment after one of these ignores it, or takes its time.
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_MOMENT_SECONDS = 1.0
+# No output has such a number: a read after it waits for the end alone.
+_NO_OUTPUT = 1 << 31
 
 _EXAMPLES = """\
   Ask a process to end, with SIGTERM:
@@ -81,8 +89,7 @@ def kill_command(words: list[str]) -> int:
             print_json_entries(facts)
         else:
             for each in facts:
-                if not each["wasRunning"]:
-                    print(f"{each['id']} has already ended", file=sys.stderr)
+                _tell(each)
         return exit_codes.FAILED if None in killed else exit_codes.OK
 
     return run_to_exit_status(kill, log_level=values.log_level, tell=failure_teller(values.output))
@@ -102,26 +109,60 @@ async def _kill(
         try:
             async with open_held(opening, session, force=force) as client:
                 was_running = await _signalled(client, session, signum)
+                goes_on = signum in _ENDING and was_running and await _goes_on(client, session)
         except SessionUnavailable as exc:
             if exc.state != "attached" or not await can_watch(session, access):
                 raise
-            was_running = await _signalled_beside(session, access, signum)
+            was_running, goes_on = await _signalled_beside(session, access, signum)
     except ExecServerError as exc:
         print_error(str(exc))
         return None
-    return {"id": session.id, "signal": signum.name, "wasRunning": was_running}
+    facts = {"id": session.id, "signal": signum.name, "wasRunning": was_running}
+    return facts | ({"stillRunning": True} if goes_on else {})
+
+
+def _tell(facts: dict[str, object]) -> None:
+    """Say what is not as expected of a process that got a signal."""
+    name = facts["id"]
+    if not facts["wasRunning"]:
+        print(f"{name} has already ended", file=sys.stderr)
+    elif facts.get("stillRunning"):
+        harder = "`-s HUP` ends a shell, and " if facts["signal"] == "SIGTERM" else ""
+        print(
+            f"{name} still runs: it may ignore {facts['signal']}; {harder}"
+            f"`exec-server kill -s KILL {name}` ends everything",
+            file=sys.stderr,
+        )
+
+
+async def _goes_on(client: ExecServerClient, session: SavedSession) -> bool:
+    """True if the process has not ended a moment after its signal."""
+    found = await client.read(
+        session.process_id, after_seq=_NO_OUTPUT, max_bytes=1, wait=_MOMENT_SECONDS
+    )
+    return not found.exited
 
 
 async def _signalled_beside(
     session: SavedSession, access: ServerAccess, signum: signal.Signals
-) -> bool:
-    """Send the signal beside the program that follows the process, which is not disturbed."""
+) -> tuple[bool, bool]:
+    """Send the signal beside the program that follows the process, which is not disturbed.
+
+    True if it was running, and true if it goes on although such a signal ends processes.
+    """
     async with watched(session, access, Notices(), is_log=True) as process:
         was_running = process.watched.returncode is None and process.watched.lost is None
         if signum == signal.SIGKILL:
-            return await process.terminate()
+            return await process.terminate(), False
         await process.send_signal(signum)
-        return was_running
+        if not was_running or signum not in _ENDING:
+            return was_running, False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MOMENT_SECONDS):
+                async for _ in process.watched:
+                    """Its output is of no interest; it ends with the process."""
+                return True, False
+        return True, True
 
 
 async def _signalled(

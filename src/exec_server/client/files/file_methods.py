@@ -24,6 +24,7 @@ from exec_server.errors import (
     ExecServerError,
     InvalidRequest,
     MethodNotFound,
+    ProtocolError,
     RpcError,
 )
 from exec_server.protocol import fs
@@ -44,6 +45,11 @@ AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | Pat
 
 
 # The ends of texts that refuse to open something else than a regular file.
+# What no entry of a directory is called.
+_NO_NAMES = frozenset(("", ".", ".."))
+# So much of the name is told.
+_SHOWN_CHARACTERS = 256
+
 _NO_FILE = ("` is not a file", "path is not a regular file")
 
 
@@ -275,7 +281,12 @@ class FileMethods:
         """
         is_complete = self._session.has_announced("fsCompleteListing")
         params = fs.ReadDirectoryParams(await self.uri(path), self._sandbox, complete=is_complete)
-        return (await self._call(fs.READ_DIRECTORY, params)).entries
+        entries = (await self._call(fs.READ_DIRECTORY, params)).entries
+        for entry in entries:
+            if entry.name in _NO_NAMES or "/" in entry.name or "\0" in entry.name:
+                # A caller joins it with a directory, perhaps of this machine.
+                raise ProtocolError(f"the server names a file {entry.name[:_SHOWN_CHARACTERS]!r}")
+        return entries
 
     async def walk(
         self,

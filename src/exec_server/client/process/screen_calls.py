@@ -204,6 +204,7 @@ class ScreenMethods:
         """Type keys such as `"ctrl-c"`, `"up"`, `"enter"`; other words are typed as they are.
 
         They are encoded for the modes that the program has set. The next `wait_for` begins here.
+        Raises ValueError for `ctrl-` before a key that does not exist; then nothing is typed.
         """
         from exec_server.client.process.screen_data import key_modes_of, screen_of
         from exec_server.terminal.key_names import encode_keys

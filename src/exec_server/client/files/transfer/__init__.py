@@ -19,6 +19,7 @@ remote_links.py    making symbolic links there
 archives.py        many small files in one tar archive
 leftovers.py       removing what a copy that ended early has left on the server
 pack.py            the tar format
+private_files.py   keeping others from reading what they may not read when it is complete
 checksum.py        comparing the content of both sides
 progress.py        what the caller is told meanwhile
 result.py          what the caller is told at the end

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from exec_server.client.files.transfer import local_tree, pack
 from exec_server.client.files.transfer.leftovers import discard
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree
+from exec_server.client.files.transfer.private_files import is_private_file, make_private
 from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import ProcessFailed, RpcError
@@ -54,6 +55,8 @@ class _Archive(NamedTuple):
     # The number of files in it, and the size of their content.
     files: int
     bytes: int
+    # True if others may not read one of the files.
+    is_private: bool
 
 
 class _Unpacking(NamedTuple):
@@ -88,7 +91,7 @@ class Archives:
             # Packing, sending and unpacking of three archives overlap.
             while (archive := await packing) is not None:
                 packing = asyncio.create_task(asyncio.to_thread(next, archives, None))
-                name = await self._write(archive.data)
+                name = await self._write(archive.data, is_private=archive.is_private)
                 if unpacking is not None:
                     await self._finish(unpacking)
                 process = await self._there.start(*_UNPACK, b"./" + name)
@@ -131,10 +134,12 @@ class Archives:
             if match is not None and (match[1] == self._prefix or age > _STALE_SECONDS):
                 await self._remove(entry.path)
 
-    async def _write(self, data: bytes) -> bytes:
+    async def _write(self, data: bytes, *, is_private: bool = False) -> bytes:
         suffix = uuid.uuid4().hex[:16].encode()
         name = b".exec-server-%b%b.pack" % (self._prefix, suffix)
         self._written.add(name)
+        if is_private and await self._files.offers("fsSetPermissions"):
+            await make_private(self._files, self._there.at(name))
         await self._files.write_file(self._there.at(name), data)
         return name
 
@@ -156,6 +161,7 @@ class Archives:
         """Archives of a bounded size. It reads the files, so it blocks."""
         parts: list[bytes] = []
         files = content = 0
+        is_private = False
         with here.places() as places:
             for entry in entries:
                 if entry.kind == "file":
@@ -166,12 +172,14 @@ class Archives:
                         continue
                     parts += (pack.member(entry, mode=entry.mode or 0), data)
                     parts.append(pack.padding(len(data)))
+                    is_private = is_private or is_private_file(entry.mode)
                     files, content = files + 1, content + len(data)
                 else:
                     parts.append(pack.member(entry, mode=(entry.mode or 0) | _OWNER))
                 if content + len(parts) * _HEADER_BYTES // 3 >= _PACK_BYTES:
-                    yield _Archive(b"".join((*parts, pack.END)), files, content)
+                    yield _Archive(b"".join((*parts, pack.END)), files, content, is_private)
                     parts.clear()
                     files = content = 0
+                    is_private = False
         if parts:
-            yield _Archive(b"".join((*parts, pack.END)), files, content)
+            yield _Archive(b"".join((*parts, pack.END)), files, content, is_private)

@@ -120,7 +120,7 @@ async def receive_changes(
     *check* raises Changed if the file of the server is no longer as it was listed.
     """
     part = LocalPlace(place.directory, delta_part_name(entry, place.name))
-    fd = await asyncio.to_thread(local_tree.open_part, part, os.O_TRUNC)
+    fd = await asyncio.to_thread(local_tree.open_part, part, os.O_TRUNC, entry)
     try:
         old = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=place.directory)
         try:

@@ -145,7 +145,7 @@ class Download(Transfer):
         if options.delete and listing.entries[0].kind == "directory":
             plan.extra = extraneous(wanted, without_excluded(existing.values(), options.exclude))
         transfer = cls(here, there, plan, listing, existing, on_progress)
-        transfer.options = options
+        transfer.options, transfer.listed = options, wanted
         return transfer
 
     @property
@@ -327,7 +327,7 @@ class Download(Transfer):
 
     async def _receive_large(self, place: LocalPlace, entry: TreeEntry) -> None:
         part = LocalPlace(place.directory, part_name(entry, place.name))
-        fd = await asyncio.to_thread(local_tree.open_part, part, 0)
+        fd = await asyncio.to_thread(local_tree.open_part, part, 0, entry)
         try:
             done = await asyncio.to_thread(_reusable, fd, entry)
             self._tracker.keep(files=0, bytes=done)

@@ -255,7 +255,7 @@ def open_directory(place: LocalPlace, entry: TreeEntry) -> None:
 def write_file(place: LocalPlace, entry: TreeEntry, data: bytes) -> None:
     """Make a file with the content *data*, or replace another file in one step."""
     part = LocalPlace(place.directory, part_name(entry, place.name))
-    fd = open_part(part, os.O_TRUNC)
+    fd = open_part(part, os.O_TRUNC, entry)
     try:
         write_all(fd, data)
         finish_part(fd, part, place, entry)
@@ -266,9 +266,13 @@ def write_file(place: LocalPlace, entry: TreeEntry, data: bytes) -> None:
         os.close(fd)
 
 
-def open_part(part: LocalPlace, flags: int) -> int:
-    """Open the file that grows until it is complete, or create it. Raises OSError."""
-    fd = os.open(part.name, os.O_RDWR | os.O_CREAT | flags | _QUIET, 0o666, dir_fd=part.directory)
+def open_part(part: LocalPlace, flags: int, entry: TreeEntry) -> int:
+    """Open the file that grows until it is complete, or create it. Raises OSError.
+
+    If the mode of *entry* is known, others cannot read the file before it has this mode.
+    """
+    mode = 0o666 if entry.mode is None else 0o600
+    fd = os.open(part.name, os.O_RDWR | os.O_CREAT | flags | _QUIET, mode, dir_fd=part.directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise FileExistsError(f"{os.fsdecode(part.name)} is not a file")

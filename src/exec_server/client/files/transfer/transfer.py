@@ -85,6 +85,8 @@ class Transfer(ABC):
         self._follow = there.follow_symlinks
         self._tracker = Tracker(on_progress)
         self.options = DEFAULT_OPTIONS
+        # What was found at the source, without what is excluded.
+        self.listed: list[TreeEntry] = []
         # The paths that were given up; the result says why.
         self._failed: set[bytes] = set()
 

@@ -20,6 +20,11 @@ from exec_server.client.files.transfer.checksum import Digest
 from exec_server.client.files.transfer.delta_upload import DeltaUpload
 from exec_server.client.files.transfer.leftovers import discard, discard_incomplete
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree, MostlyNew
+from exec_server.client.files.transfer.private_files import (
+    is_private_directory,
+    is_private_file,
+    make_private,
+)
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.remote_links import make_links
 from exec_server.client.files.transfer.remote_listing import Listing, look_at
@@ -173,7 +178,7 @@ class Upload(Transfer):
         if options.delete and is_tree:
             plan.extra = extraneous(wanted, without_excluded(existing.entries, options.exclude))
         transfer = cls(source, there, plan, existing, on_progress)
-        transfer.options = options
+        transfer.options, transfer.listed = options, wanted
         return transfer
 
     @property
@@ -230,6 +235,7 @@ class Upload(Transfer):
         for copy in todo:
             kinds[copy.entry.kind].append(copy)
         await each(leaves(kinds["directory"]), self._make_directory, width=SMALL_WIDTH)
+        await self._close_directories([copy.entry for copy in kinds["directory"]])
         small = [copy for copy in kinds["file"] if copy.is_small]
         await each(small, self._copy_small, width=SMALL_WIDTH)
         large = [copy for copy in kinds["file"] if not copy.is_small]
@@ -257,6 +263,7 @@ class Upload(Transfer):
             await self._files.create_directory(
                 self._there.root, recursive=True, follow_symlinks=self._follow
             )
+            await self._close_directories([root.entry])
         closed = [
             copy.replaces
             for copy in (root, *others)
@@ -279,6 +286,12 @@ class Upload(Transfer):
             siblings = [os.fsencode(each.name) for each in await self._files.read_directory(folder)]
             for part in stale_siblings(copy.entry, name, siblings):
                 await discard(self._files, os.path.join(folder, part))
+
+    async def _close_directories(self, made: list[TreeEntry]) -> None:
+        """Keep others out of directories that are private, before something is written there."""
+        if self._has_permissions:
+            private = [entry for entry in made if is_private_directory(entry.mode)]
+            await each(private, self._open_directory, width=SMALL_WIDTH)
 
     async def _open_directory(self, entry: TreeEntry) -> None:
         await self._try(entry, self._set(entry.path, mode=(entry.mode or 0) | _OWNER))
@@ -350,6 +363,8 @@ class Upload(Transfer):
             await self._files.remove(self._there.at(path))
         target = self._there.at(path)
         try:
+            if self._has_permissions and is_private_file(entry.mode):
+                await make_private(self._files, part or target, follow_symlinks=self._follow)
             await send(part or target)
         except (Changed, asyncio.CancelledError) as exc:
             if part is None or is_delta or isinstance(exc, Changed):

@@ -1,0 +1,116 @@
+"""What others may not read when it is copied, they cannot read while it is copied."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exec_server.client.files.remote_files import RemoteFiles
+from exec_server.client.files.transfer.remote_tree import RemoteTree
+from exec_server.client_urls import connect
+from tests.requirements import requirement
+from tests.support.wire import PATIENCE
+
+MIB = 1024 * 1024
+SECRET = b"a secret of its owner"
+
+
+def readable(root: Path) -> list[str]:
+    """The files at and below *root* that others can read, and have something of the secret."""
+    found = []
+    for above, names, files in os.walk(root):
+        names[:] = [name for name in names if (Path(above) / name).stat().st_mode & 0o001]
+        for name in files:
+            path = Path(above) / name
+            if path.stat().st_mode & 0o044 and SECRET in path.read_bytes():
+                found.append(str(path))
+    return found
+
+
+@pytest.fixture
+def seen(monkeypatch, tmp_path) -> list[str]:
+    """What others could read at any moment of an upload: it is looked at after each request."""
+    leaked: list[str] = []
+    call = RemoteFiles._call
+
+    async def looked(self: RemoteFiles, method: Any, params: Any) -> Any:
+        try:
+            return await call(self, method, params)
+        finally:
+            leaked.extend(readable(tmp_path / "there"))
+
+    monkeypatch.setattr(RemoteFiles, "_call", looked)
+    return leaked
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    root: Path = tmp_path / "here"
+    (root / "closed").mkdir(parents=True)
+    for number in range(20):
+        (root / f"small{number}").write_bytes(SECRET)
+    (root / "large").write_bytes(SECRET + os.urandom(2 * MIB))
+    for path in root.iterdir():
+        path.chmod(0o600 if path.is_file() else 0o700)
+    # Its directory alone keeps others from it.
+    (root / "closed" / "open").write_bytes(SECRET + os.urandom(MIB))
+    return root
+
+
+@requirement("fs.transfer:private")
+async def test_an_upload_is_never_readable_for_others(server, tmp_path, source, seen):
+    (tmp_path / "there").mkdir()
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        await client.fs.upload(source, tmp_path / "there" / "tree")
+        # Again, over what is there: with changes of a large file, and a few small ones.
+        with open(source / "large", "ab") as file:
+            file.write(os.urandom(MIB))
+        (source / "small1").write_bytes(SECRET + b"2")
+        await client.fs.upload(source, tmp_path / "there" / "tree")
+        await client.fs.upload(source / "small2", tmp_path / "there" / "one")
+    assert seen == []
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "there").rglob("*")}
+    assert (modes["one"], modes["large"], modes["closed"]) == (0o600, 0o600, 0o700)
+
+
+@requirement("fs.transfer:private")
+async def test_an_open_root_does_not_open_its_files(server, tmp_path, source, seen, monkeypatch):
+    source.chmod(0o755)
+    packs: list[int] = []
+    start = RemoteTree.start
+
+    async def looked(self: RemoteTree, *argv: bytes, **options: Any) -> Any:
+        packs.extend(path.stat().st_mode & 0o777 for path in tmp_path.glob("there/tree/.*.pack"))
+        return await start(self, *argv, **options)
+
+    monkeypatch.setattr(RemoteTree, "start", looked)
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        await client.fs.upload(source, tmp_path / "there" / "tree")
+    assert seen == []
+    assert 0o600 in packs
+
+
+@requirement("fs.transfer:private")
+async def test_a_download_is_never_readable_for_others(server, tmp_path, source, monkeypatch):
+    leaked: list[str] = []
+    fchmod = os.fchmod
+
+    def looked(fd: int, mode: int) -> None:
+        leaked.extend(readable(tmp_path / "there"))
+        fchmod(fd, mode)
+
+    # A part is complete when it gets its mode. The root is open as long as it is filled.
+    monkeypatch.setattr(os, "fchmod", looked)
+    (tmp_path / "there").mkdir()
+    source.chmod(0o755)
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        await client.fs.download(source, tmp_path / "there")
+        (source / "large").write_bytes((source / "large").read_bytes() + os.urandom(MIB))
+        await client.fs.download(source, tmp_path / "there")
+    assert leaked == []
+    parts = [path for path in (tmp_path / "there").rglob("*") if path.suffix == ".part"]
+    assert parts == []
