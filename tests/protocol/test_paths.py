@@ -429,3 +429,11 @@ def test_any_text_is_a_native_path_or_refused_as_promised(text):
 @given(PATHS)
 def test_a_native_path_is_taken_byte_for_byte(path):
     assert to_native(os.fsdecode(path)) == path
+
+
+@requirement("path/output:round-trip")
+@given(st.lists(st.sampled_from([b"a", b".", b"..", b".a", b"C:", b"~", b"", b"a\n"]), max_size=5))
+def test_a_plain_path_is_written_as_all_others_are(segments):
+    """A path that is not normal is written in another way, and has the same URI."""
+    path = b"/" + b"/".join(segments)
+    assert to_uri(path) == to_uri(b"/." + path)

@@ -43,10 +43,10 @@ _FORBIDDEN_IN_HOST = r"[\x00-\x20#%/:<>?@\[\\\]^|\x7f]"
 _IPV6 = r"\[[0-9A-Fa-f:.]+\]"
 
 
-# URIs that need no work: they have no escapes, no dot or empty segments, and no drive.
-_PLAIN_URI = re.compile(
-    r"file://((?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9!$&'()*+,\-.;=@\[\]^_~]+)+)", re.ASCII
-)
+# Paths and URIs that need no work: they have no escapes, no dot or empty segments, and no drive.
+_PLAIN = r"((?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9!$&'()*+,\-.;=@\[\]^_~]+)+)"
+_PLAIN_URI = re.compile("file://" + _PLAIN, re.ASCII)
+_PLAIN_PATH = re.compile(_PLAIN.encode())
 
 
 class ForeignPath(InvalidParams):
@@ -123,6 +123,9 @@ def from_uri(text: str) -> bytes:
 
     Raises InvalidParams if *text* is no path URI, and ForeignPath if it is not of this host.
     """
+    plain = _PLAIN_URI.fullmatch(text)
+    if plain is not None:
+        return plain[1].encode()
     host, encoded = _parse(text)
     path = _percent_decoded(encoded)
     if b"\0" in path:
@@ -142,6 +145,8 @@ def to_uri(path: bytes | str) -> str:
     """
     if isinstance(path, str):
         path = path.encode("utf-8", "surrogateescape")
+    if _PLAIN_PATH.fullmatch(path):
+        return f"file://{path.decode()}"
     if not path.startswith(b"/") or b"\0" in path:
         raise ValueError(f"not an absolute path: {path.decode('utf-8', 'surrogateescape')!r}")
     path = normalised(path)

@@ -119,7 +119,7 @@ _ORDER: dict[str, str] = {
     "http/request/bodyDelta": "`seq` counts from 1 for each request without a gap; the last one "
     "says `done`.",
     "fs/readBlock": "Blocks may be read in any order.",
-    "fs/searchFound": "All come before the answer to `fs/search`.",
+    "fs/searchFound": "Before and after the answer to `fs/search`; the last one has `end`.",
     "stream/data": "In order for each stream and direction, within the window of its reader.",
     "stream/end": "After the last `stream/data` of its direction.",
 }

@@ -64,6 +64,7 @@ _OF_OURS = {
     "fsDelta": sys.platform == "linux",
     "fsDeltaKeyed": sys.platform == "linux",
     "fsSearch": sys.platform == "linux",
+    "fsSearchPacked": sys.platform == "linux",
     "fsWatch": sys.platform == "linux",
 }
 

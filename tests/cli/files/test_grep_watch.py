@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from exec_server.files.agents import searches
 from tests.cli.files.conftest import done, run
 from tests.requirements import requirement
 from tests.support.cli import finished
@@ -80,6 +81,31 @@ async def test_grep_has_headings_and_colours_on_a_terminal(server, code):
         os.close(theirs)
     heading = f"\x1b[35m{code}/a.py\x1b[0m\n"
     assert printed == heading + "\x1b[32m1\x1b[0m:\x1b[1;31mtwo\x1b[0m ?[2J\n"
+
+
+@requirement("cli/files:grep")
+@pytest.mark.parametrize("options", [(), ("--color", "always")])
+async def test_grep_prints_hits_while_the_search_goes_on(server, code, monkeypatch, options):
+    gate, program = code / "gate", code / "rg"
+    os.mkfifo(gate)
+    match = '{"type":"match","data":{"path":{"text":"/x"},"lines":{"text":"hit"},"line_number":1}}'
+    summary = '{"type":"summary","data":{"stats":{"searches":1}}}'
+    program.write_text(f"#!/bin/sh\necho '{match}'\nread line < {gate}\necho '{summary}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(searches, "_ripgrep", lambda: [str(program)])
+    process = await asyncio.create_subprocess_exec(
+        *OURS, "grep", *options, "hit", f"{server.url}:{code}", stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert b"hit" in await process.stdout.readline()
+            await asyncio.to_thread(gate.write_text, "go on\n")
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
 
 
 @requirement("cli/files:grep")

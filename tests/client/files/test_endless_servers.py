@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +14,7 @@ from exec_server.client.client import ExecServerClient
 from exec_server.client.files import change_reports, search_results
 from exec_server.client.files.transfer import remote_listing
 from exec_server.client_urls import connect
-from exec_server.errors import InvalidRequest, ProtocolError, TransferFailed
+from exec_server.errors import ConnectionClosed, InvalidRequest, ProtocolError, TransferFailed
 from tests.requirements import requirement
 from tests.support.fake_server import Talk, fake_server
 
@@ -36,7 +38,7 @@ async def flooding(method: str, flood: Flood, *, rounds: int) -> AsyncIterator[E
     """A client of a server that answers *method*, and then floods."""
 
     async def play(talk: Talk) -> None:
-        capabilities = {"fsSearch": True, "fsWatch": True}
+        capabilities = {"fsSearch": True, "fsSearchPacked": True, "fsWatch": True}
         await talk.shake_hands(
             {"sessionId": "s", "environmentInfo": INFO | {"capabilities": capabilities}}
         )
@@ -57,13 +59,26 @@ async def flooding(method: str, flood: Flood, *, rounds: int) -> AsyncIterator[E
         yield client
 
 
+def packed(*files: Any) -> str:
+    return base64.b64encode(json.dumps(files).encode()).decode()
+
+
+MATCH = {"path": "file:///x/y", "line": 1, "text": "x" * 1000}
+# Its texts are short, and what the client makes of them is not.
+SHORT = ["file:///x/y", [1] * 50, [""] * 50, [[[0, 0]] * 10] * 50, []]
+
+
 @requirement("client/files:endless")
-async def test_hits_that_are_not_taken_end_a_search(monkeypatch):
+@pytest.mark.parametrize(
+    "found",
+    [{"matches": [MATCH] * 10}, {"matches": [], "dataBase64": packed(SHORT)}],
+    ids=["plain", "packed"],
+)
+async def test_hits_that_are_not_taken_end_a_search(monkeypatch, found):
     monkeypatch.setattr(search_results, "_MOST_WAITING", 100_000)
-    match = {"path": "file:///x/y", "line": 1, "text": "x" * 1000}
 
     async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:
-        params = {"searchId": request["params"]["searchId"], "matches": [match] * 10}
+        params = {"searchId": request["params"]["searchId"], **found}
         await talk.send({"method": "fs/searchFound", "params": params})
 
     async with flooding("fs/search", flood, rounds=20) as client:
@@ -75,6 +90,31 @@ async def test_hits_that_are_not_taken_end_a_search(monkeypatch):
             assert not hits._hits
             with pytest.raises(InvalidRequest, match="not taken fast enough"):
                 await anext(hits)
+
+
+@requirement("client/files:endless")
+@pytest.mark.parametrize(
+    "file",
+    [
+        ["file:///x", [1], ["a", "b"], [[], []], []],
+        ["file:///x", [1], ["a"], [], []],
+        ["file:///x", [1], ["a"], [[]], [1]],
+        ["file:///x", [1], ["a"], [[]], [-1]],
+        ["file:///x", [1], ["a"], [[[0]]], []],
+        ["file:///x"],
+    ],
+    ids=["lines", "ranges", "context", "before the first", "half a range", "one column"],
+)
+async def test_packed_hits_that_do_not_fit_together_end_the_connection(file):
+    async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:
+        params = {"searchId": request["params"]["searchId"], "matches": []}
+        await talk.send(
+            {"method": "fs/searchFound", "params": {**params, "dataBase64": packed(file)}}
+        )
+
+    async with flooding("fs/search", flood, rounds=1) as client:
+        with pytest.raises(ConnectionClosed):
+            await anext(client.fs.search("/x", "x"))
 
 
 @requirement("client/files:endless")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import shutil
@@ -11,15 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exec_server.client_urls import connect
 from exec_server.errors import ConnectionClosed, InvalidRequest, MethodNotFound
 from exec_server.files.agents import searches
 from exec_server.local_server import local
+from exec_server.protocol.file_search import FileHits
 from exec_server.protocol.sandbox import read_only
 from exec_server.sync import local as local_sync
 from tests.requirements import requirement
 from tests.support.backends import needs_bubblewrap
+from tests.support.fake_server import Talk, fake_server
 from tests.support.fault_proxy import fault_proxy
 from tests.support.tenants import principal, serving
 from tests.support.wire import PATIENCE, Wire
@@ -311,6 +316,84 @@ async def test_a_line_without_end_is_left_out(client, tmp_path, engine):
     ]
     if engine == "ripgrep":
         assert [hit async for hit in client.fs.search(tmp_path / "long", "hit")] == []
+
+
+def on_the_wire(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The hits of a search, whichever way they came."""
+    found = []
+    for event in events:
+        found += [{"text": "", **match} for match in event["matches"]]
+        if "dataBase64" in event:
+            files = json.loads(base64.b64decode(event["dataBase64"]))
+            for path, lines, texts, ranges, context in files:
+                for place, text in enumerate(texts):
+                    hit = {"path": path, "text": text}
+                    if lines:
+                        hit["line"] = lines[place]
+                    if ranges[place]:
+                        hit["ranges"] = ranges[place]
+                    if place in context:
+                        hit["isContext"] = True
+                    found.append(hit)
+    return sorted(found, key=lambda hit: json.dumps(hit, sort_keys=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"before": 1, "after": 1}, {"mode": "names"}])
+@requirement("fs/search:packed")
+async def test_packed_hits_are_the_same_hits(wire, tree, engine, options):
+    async def ask(**more: bool) -> list[dict[str, Any]]:
+        params = {"searchId": "s", "path": str(tree), "pattern": "r", **options, **more}
+        await wire.call("fs/search", params)
+        events: list[dict[str, Any]] = []
+        while not events or "end" not in events[-1]:
+            found = await wire.find(lambda message: message.get("method") == "fs/searchFound")
+            events.append(found["params"])
+        return events
+
+    plain, packed = await ask(), await ask(packed=True)
+    assert on_the_wire(plain) and on_the_wire(plain) == on_the_wire(packed)
+    assert not any("dataBase64" in event for event in plain)
+    assert not any(event["matches"] for event in packed)
+    assert plain[-1]["end"] == packed[-1]["end"]
+
+
+@requirement("fs/search:packed")
+async def test_a_server_without_it_is_not_asked_to_pack():
+    asked: list[dict[str, Any]] = []
+
+    async def play(talk: Talk) -> None:
+        info = {"shell": {"name": "sh", "path": "/bin/sh"}, "capabilities": {"fsSearch": True}}
+        await talk.shake_hands({"sessionId": "s", "environmentInfo": info})
+        request = await talk.expect("fs/search")
+        asked.append(request["params"])
+        found = {
+            "searchId": request["params"]["searchId"],
+            "matches": [{"path": "file:///x", "line": 1, "text": "hit", "ranges": [[0, 3]]}],
+            "end": {"reason": "complete"},
+        }
+        await talk.send({"method": "fs/searchFound", "params": found})
+        await talk.answer(request, {})
+        await talk.gone()
+
+    async with fake_server(play) as url, connect(url, reconnect=False) as client:
+        hits = [hit async for hit in client.fs.search("/x", "hit")]
+    assert hits == [("/x", 1, "hit", ((0, 3),), False)]
+    assert "packed" not in asked[0]
+
+
+@given(st.lists(st.booleans(), max_size=8), st.integers(0, 8))
+@requirement("fs/search:bounded")
+def test_the_first_hits_of_a_file_are_all_before_the_next_match(kinds, most):
+    """*kinds* says which lines have a match."""
+    texts = [str(place) for place in range(len(kinds))]
+    context = [place for place, is_match in enumerate(kinds) if not is_match]
+    found = FileHits("file:///x", list(range(len(kinds))), texts, [()] * len(kinds), context)
+    first = found.first(most)
+    assert first.match_count == min(most, found.match_count)
+    assert first.texts == texts[: len(first.texts)]
+    assert [place for place in context if place < len(first.texts)] == first.context
+    if len(first.texts) < len(texts):
+        assert kinds[len(first.texts)]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import sys
 from typing import Any
 
@@ -150,8 +152,11 @@ async def _search(
         max_matches=1 if values.quiet else values.max_count,
     )
     async with search:
-        async for hit in search:
-            printer.show(hit)
+        try:
+            async for hit in search:
+                printer.show(hit)
+        finally:
+            printer.flush()
     _tell_end(search, target)
 
 
@@ -180,10 +185,33 @@ class _Printer:
         self._line = 0
         self._in_file = 0
         self._has_context = bool(values.context or values.before_context or values.after_context)
+        # True if each hit is a line of its own, without regard to those before it.
+        self._is_plain = not (
+            self._is_terminal
+            or self._has_colour
+            or self._is_json
+            or self._has_context
+            or values.names
+            or values.quiet
+            or values.count
+            or values.files_with_matches
+        )
+        # Such lines wait for the end of the turn of the event loop; others wait in stdout.
+        self._lines: list[str] = []
+        self._is_flush_due = False
+        self._error: OSError | None = None
         self.count = 0
 
     def show(self, hit: SearchHit) -> None:
         self.count += not hit.is_context
+        if not self._is_flush_due:
+            self._raise_error()
+            # What has come is seen although the search goes on.
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self.flush)
+        if self._is_plain:
+            self._lines.append(f"{hit.path}:{hit.line}:{hit.text}\n")
+            return
         if self._values.quiet:
             return
         if self._is_json:
@@ -201,6 +229,21 @@ class _Printer:
         else:
             self._show_line(hit, is_next_file=is_next_file)
         self._path, self._line = hit.path, hit.line or 0
+
+    def flush(self) -> None:
+        """Write what was shown."""
+        self._is_flush_due = False
+        lines, self._lines = self._lines, []
+        try:
+            sys.stdout.buffer.write(os.fsencode("".join(lines)))
+            sys.stdout.flush()
+        except OSError as exc:
+            # The command ends with it, and not the event loop.
+            self._error = exc
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     def _show_line(self, hit: SearchHit, *, is_next_file: bool) -> None:
         mark = "-" if hit.is_context else ":"
@@ -246,6 +289,8 @@ class _Printer:
         self._in_file = 0
 
     def finish(self) -> None:
+        self.flush()
+        self._raise_error()
         if self._values.quiet:
             return
         if self._is_json:

@@ -43,13 +43,12 @@ R = TypeVar("R")
 # A path on the server or a file: URI; a relative path starts at the server's own directory.
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri
 
-
-# The ends of texts that refuse to open something else than a regular file.
 # What no entry of a directory is called.
 _NO_NAMES = frozenset(("", ".", ".."))
 # So much of the name is told.
 _SHOWN_CHARACTERS = 256
 
+# The ends of texts that refuse to open something else than a regular file.
 _NO_FILE = ("` is not a file", "path is not a regular file")
 
 

@@ -71,6 +71,7 @@ class LookingMethods(LinkMethods):
                 after,
                 max_matches,
                 max_seconds,
+                await self.offers("fsSearchPacked"),
                 self._sandbox,
             )
 

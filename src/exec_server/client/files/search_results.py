@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, repeat
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from exec_server.client.files.file_streams import about_path, native_text
 from exec_server.errors import ConnectionClosed, InvalidRequest, ProtocolError, RpcError
 from exec_server.limits import MIB
+from exec_server.protocol.base64 import Blob
 from exec_server.protocol.file_search import (
     CANCEL_SEARCH,
     SEARCH,
+    SEARCH_FOUND,
     CancelSearchParams,
+    FileHits,
     SearchEnd,
     SearchFoundEvent,
+    SearchMatch,
     SearchParams,
+    unpacked,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +52,10 @@ class SearchHit(NamedTuple):
     is_context: bool
 
 
+# What `SearchHit._make` does, without a call of Python for each of them.
+_new_hit: Callable[[tuple[Any, ...]], SearchHit] = partial(tuple.__new__, SearchHit)
+
+
 class FileSearch:
     """A search: an asynchronous iterator of hits. `end` says how it ended.
 
@@ -61,9 +72,10 @@ class FileSearch:
         self._prepare = prepare
         # Where it searches, once that is known.
         self._path: PathUri | None = None
-        self._hits: deque[SearchHit] = deque()
-        # The size of the hits that wait, roughly.
+        # What was received and not taken, with the rough size of each part; and what is taken from.
+        self._hits: deque[tuple[Iterator[SearchHit], int]] = deque()
         self._waiting_bytes = 0
+        self._current: Iterator[SearchHit] = iter(())
         self._changed = asyncio.Event()
         self._error: Exception | None = None
         self._is_started = False
@@ -90,9 +102,20 @@ class FileSearch:
         return self
 
     async def __anext__(self) -> SearchHit:
+        hit = next(self._current, None)
+        return await self._next_part() if hit is None else hit
+
+    async def _next_part(self) -> SearchHit:
+        """The first hit of what comes next."""
         try:
             await self._start()
-            while not self._hits:
+            while True:
+                while self._hits:
+                    self._current, size = self._hits.popleft()
+                    self._waiting_bytes -= size
+                    hit = next(self._current, None)
+                    if hit is not None:
+                        return hit
                 if self._error is not None:
                     raise self._error
                 if self._end is not None:
@@ -102,12 +125,10 @@ class FileSearch:
         except asyncio.CancelledError:
             self.cancel()
             raise
-        hit = self._hits.popleft()
-        self._waiting_bytes -= _size(hit)
-        return hit
 
     def cancel(self) -> None:
         """End the search; hits that have come already are discarded. Idempotent."""
+        self._current = iter(())
         self._hits.clear()
         self._waiting_bytes = 0
         if self._is_started and self._end is None and self._error is None:
@@ -136,14 +157,13 @@ class FileSearch:
     # Called by the client's session.
 
     def _found(self, event: SearchFoundEvent) -> None:
-        # Hits of one file follow one another.
-        uri, path = "", ""
-        for each in event.matches:
-            if each.path != uri:
-                uri, path = each.path, native_text(each.path)
-            hit = SearchHit(path, each.line, each.text, tuple(each.ranges), each.is_context)
-            self._hits.append(hit)
-            self._waiting_bytes += _size(hit)
+        if event.matches:
+            self._keep(_hits_of_matches(event.matches), sum(map(_size, event.matches)))
+        if isinstance(event.data_base64, Blob):
+            found = _unpacked(event.data_base64)
+            costs = sum(len(each.texts) + sum(map(len, each.ranges)) for each in found)
+            size = len(event.data_base64.data) + _HIT_COST * costs
+            self._keep(chain.from_iterable(map(_hits_of_file, found)), size)
         if self._waiting_bytes > _MOST_WAITING:
             self.cancel()
             self._fail(InvalidRequest("the hits of the search were not taken fast enough"))
@@ -155,13 +175,44 @@ class FileSearch:
                 self._error = error if self._path is None else about_path(error, self._path)
         self._changed.set()
 
+    def _keep(self, hits: Iterator[SearchHit], size: int) -> None:
+        self._hits.append((hits, size))
+        self._waiting_bytes += size
+
     def _fail(self, error: Exception) -> None:
         self._error = error
         self._changed.set()
 
 
-def _size(hit: SearchHit) -> int:
-    return len(hit.path) + len(hit.text) + _HIT_COST * (1 + len(hit.ranges))
+def _size(match: SearchMatch) -> int:
+    return len(match.path) + len(match.text) + _HIT_COST * (1 + len(match.ranges))
+
+
+def _unpacked(blob: Blob) -> list[FileHits]:
+    try:
+        return unpacked(blob)
+    except ValueError as exc:
+        raise ProtocolError(f"{SEARCH_FOUND.name}: {exc}") from exc
+
+
+def _hits_of_matches(matches: list[SearchMatch]) -> Iterator[SearchHit]:
+    # Hits of one file follow one another.
+    uri, path = "", ""
+    for each in matches:
+        if each.path != uri:
+            uri, path = each.path, native_text(each.path)
+        yield SearchHit(path, each.line, each.text, tuple(each.ranges), each.is_context)
+
+
+def _hits_of_file(found: FileHits) -> Iterator[SearchHit]:
+    """The hits of a file, which are made one after the other by C code."""
+    lines: Iterable[int | None] = found.lines or repeat(None, len(found.texts))
+    around: Iterable[bool] = repeat(False, len(found.texts))
+    if found.context:
+        places = set(found.context)
+        around = [place in places for place in range(len(found.texts))]
+    rows = zip(repeat(native_text(found.path)), lines, found.texts, found.ranges, around)
+    return map(_new_hit, rows)
 
 
 class FileSearches:

@@ -36,13 +36,7 @@ def search_with_ripgrep(
     try:
         for data in _pieces(process.stdout.fileno(), process.stderr.fileno(), complaints, found):
             for each in output.take(data):
-                found.add(
-                    each.path,
-                    line=each.line,
-                    text=each.text,
-                    ranges=each.ranges,
-                    is_context=each.is_context,
-                )
+                found.add_file(each)
         status = process.wait()
     finally:
         process.kill()

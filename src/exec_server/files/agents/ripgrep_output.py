@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from exec_server.files.agents.match_batches import TEXT_CHARS
-from exec_server.protocol.file_search import SearchEnd, SearchMatch
+from exec_server.protocol.file_search import FileHits, SearchEnd
 from exec_server.protocol.paths import to_uri
 
 # A line with more is not a line of text, and is left out.
@@ -37,27 +36,33 @@ class _ByteSpan(msgspec.Struct, gc=False):
     end: int
 
 
-class _RipgrepStats(msgspec.Struct, gc=False):
+class _RipgrepStats(msgspec.Struct, frozen=True, gc=False):
     searches: int = 0
 
 
 _NO_TEXT = _RipgrepText("")
+_NO_STATS = _RipgrepStats()
+_NO_HITS = FileHits("", [], [], [], [])
 
 
 class _RipgrepFacts(msgspec.Struct, gc=False):
-    path: _RipgrepText | None = None
+    # It is decoded once for each file.
+    path: msgspec.Raw = msgspec.Raw(b'{"text":""}')
     lines: _RipgrepText = _NO_TEXT
-    line_number: int | None = None
+    line_number: int = 0
     submatches: list[_ByteSpan] = []
-    stats: _RipgrepStats | None = None
+    stats: _RipgrepStats = _NO_STATS
 
 
 class _RipgrepLine(msgspec.Struct, gc=False):
-    type: str
+    # These are known without a new text for each of them.
+    type: Literal["begin", "match", "context", "end", "summary"]
     data: _RipgrepFacts
 
 
-_decode = msgspec.json.Decoder(_RipgrepLine).decode
+# One call for many lines: a call for each of them takes as long as its line.
+_decode_lines = msgspec.json.Decoder(_RipgrepLine).decode_lines
+_decode_text = msgspec.json.Decoder(_RipgrepText).decode
 
 
 def ripgrep_options(request: dict[str, Any]) -> list[str]:
@@ -85,22 +90,51 @@ class RipgrepOutput:
         self._searched: int | None = None
         self._rest = b""
         self._is_skipping = False
-        # The last path; the matches of a file follow one another.
-        self._path: _RipgrepText = _NO_TEXT
-        self._uri = ""
 
-    def take(self, data: bytes) -> Iterator[SearchMatch]:
-        """The matches that *data* completes. Raises msgspec.MsgspecError and ValueError."""
-        *lines, rest = (self._rest + data).split(b"\n")
-        if self._is_skipping and lines:
-            lines, self._is_skipping = lines[1:], False
-        if len(rest) > _LINE_BYTES or self._is_skipping:
-            rest, self._is_skipping = b"", True
-        self._rest = rest
-        for line in lines:
-            found = self._match(_decode(line))
-            if found is not None:
-                yield found
+    def take(self, data: bytes) -> list[FileHits]:
+        """The hits that *data* completes. Raises msgspec.MsgspecError and ValueError."""
+        found: list[FileHits] = []
+        path: msgspec.Raw | None = None
+        file = _NO_HITS
+        for message in _decode_lines(self._complete_lines(data)):
+            kind, facts = message.type, message.data
+            if kind == "match" or kind == "context":
+                if facts.path != path:
+                    # The hits of a file follow one another.
+                    path = facts.path
+                    file = FileHits(to_uri(_decode_text(path).as_bytes()), [], [], [], [])
+                    found.append(file)
+                if kind == "context":
+                    file.context.append(len(file.texts))
+                text, spans = facts.lines.text, facts.submatches
+                if text is None:
+                    text = facts.lines.as_bytes().decode("utf-8", "replace")
+                    ranges = _ranges(facts)
+                elif len(spans) == 1 and spans[0].end <= TEXT_CHARS and text.isascii():
+                    # The usual case of what `_ranges` does.
+                    ranges = ((spans[0].start, spans[0].end),)
+                else:
+                    ranges = _ranges(facts) if spans else ()
+                file.lines.append(facts.line_number)
+                file.texts.append(text.rstrip("\r\n")[:TEXT_CHARS])
+                file.ranges.append(ranges)
+            elif kind == "summary":
+                self._searched = facts.stats.searches
+        return found
+
+    def _complete_lines(self, data: bytes) -> bytes:
+        """The lines that *data* completes, without those that are too long."""
+        end = data.rfind(b"\n") + 1
+        if not end:
+            if not self._is_skipping:
+                self._rest += data
+            if len(self._rest) > _LINE_BYTES:
+                self._rest, self._is_skipping = b"", True
+            return b""
+        start = data.index(b"\n") + 1 if self._is_skipping else 0
+        self._is_skipping = False
+        lines, self._rest = self._rest + data[start:end], data[end:]
+        return lines
 
     def end(self, status: int | None, complaints: str, root: bytes) -> SearchEnd:
         """How a search of *root* has ended, with what rg has said on stderr."""
@@ -114,32 +148,13 @@ class RipgrepOutput:
                 return SearchEnd("failed", said[2])
         return SearchEnd("complete", message)
 
-    def _match(self, message: _RipgrepLine) -> SearchMatch | None:
-        data, is_context = message.data, message.type == "context"
-        if message.type == "summary":
-            self._searched = data.stats.searches if data.stats is not None else 0
-        if data.path is None or not (is_context or message.type == "match"):
-            return None
-        if data.path != self._path:
-            self._path, self._uri = data.path, to_uri(data.path.as_bytes())
-        if is_context:
-            return SearchMatch(self._uri, data.line_number, _shown(data.lines), [], True)
-        return SearchMatch(self._uri, data.line_number, _shown(data.lines), _ranges(data))
 
-
-def _shown(line: _RipgrepText) -> str:
-    text = line.text
-    if text is None:
-        text = line.as_bytes().decode("utf-8", "replace")
-    return text.rstrip("\r\n")[:TEXT_CHARS]
-
-
-def _ranges(data: _RipgrepFacts) -> list[tuple[int, int]]:
+def _ranges(data: _RipgrepFacts) -> tuple[tuple[int, int], ...]:
     spans = [(each.start, each.end) for each in data.submatches]
     text = data.lines.text
     if text is None or not text.isascii():
         spans = _in_characters(data.lines.as_bytes().rstrip(b"\r\n"), spans)
-    return [each for each in spans if each[1] <= TEXT_CHARS]
+    return tuple([each for each in spans if each[1] <= TEXT_CHARS])
 
 
 def _in_characters(line: bytes, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

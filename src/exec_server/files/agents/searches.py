@@ -13,14 +13,17 @@ from msgspec import UNSET, UnsetType
 
 from exec_server.errors import InvalidRequest
 from exec_server.files.agents.agent_process import Agent, StartedAgent
+from exec_server.files.agents.match_batches import AgentFound
 from exec_server.files.agents.ripgrep_output import ripgrep_options
 from exec_server.files.agents.ripgrep_run import RipgrepRun
 from exec_server.limits import Limits
 from exec_server.protocol.file_search import (
+    FileHits,
     SearchEnd,
     SearchFoundEvent,
-    SearchMatch,
     SearchParams,
+    as_matches,
+    packed,
 )
 from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.sandbox.bubblewrap import find
@@ -31,14 +34,7 @@ if TYPE_CHECKING:
 Notify = Callable[[SearchFoundEvent], None]
 
 
-class _AgentMatches(msgspec.Struct):
-    """A line of an agent."""
-
-    matches: list[SearchMatch]
-    end: SearchEnd | UnsetType = UNSET
-
-
-_decode = msgspec.json.Decoder(_AgentMatches).decode
+_decode = msgspec.json.Decoder(AgentFound).decode
 
 
 class Searches:
@@ -59,7 +55,7 @@ class Searches:
         self.cancel(params.search_id)
         if len(self._running) >= self._limits.searches:
             raise InvalidRequest(f"at most {self._limits.searches} searches may run per connection")
-        found = self._running[params.search_id] = _Search(params.search_id, self)
+        found = self._running[params.search_id] = _Search(params, self)
         return self._start(found, params, terms, request)
 
     async def _start(
@@ -92,13 +88,17 @@ class Searches:
         if found is not None:
             found.end(SearchEnd("cancelled"))
 
-    def tell(self, search: _Search, matches: list[SearchMatch], end: SearchEnd | UnsetType) -> None:
+    def tell(self, search: _Search, found: list[FileHits], end: SearchEnd | UnsetType) -> None:
         """Send results; with *end* the search is forgotten."""
         if self._running.get(search.id) is not search:
             return
         if isinstance(end, SearchEnd):
             del self._running[search.id]
-        self._notify(SearchFoundEvent(search.id, matches, end))
+        if search.is_packed and found:
+            event = SearchFoundEvent(search.id, [], packed(found), end=end)
+        else:
+            event = SearchFoundEvent(search.id, as_matches(found), end=end)
+        self._notify(event)
 
     def writing_paused(self) -> None:
         self._is_paused = True
@@ -120,8 +120,9 @@ class Searches:
 class _Search:
     """One search, from its request to its last result."""
 
-    def __init__(self, search_id: str, owner: Searches) -> None:
-        self.id = search_id
+    def __init__(self, params: SearchParams, owner: Searches) -> None:
+        self.id = params.search_id
+        self.is_packed = params.packed
         self._owner = owner
         self._agent: Agent | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -134,7 +135,7 @@ class _Search:
     def ripgrep(self, started: StartedAgent, request: dict[str, Any]) -> Agent:
         """Take the results of rg itself."""
         root, most = os.fsencode(request["path"]), request["maxMatches"]
-        return RipgrepRun(started, root, most, on_matches=self._found, on_done=self._done)
+        return RipgrepRun(started, root, most, on_found=self._found, on_done=self._done)
 
     def run(self, agent: Agent, seconds: float, *, is_paused: bool) -> None:
         self._agent = agent
@@ -150,17 +151,17 @@ class _Search:
             self.fail("it printed nonsense")
             return
         if isinstance(said.end, SearchEnd):
-            self._done(said.matches, said.end)
+            self._done(said.found, said.end)
         else:
-            self._found(said.matches)
+            self._found(said.found)
 
-    def _found(self, matches: list[SearchMatch]) -> None:
-        self._count += sum(not each.is_context for each in matches)
-        self._owner.tell(self, matches, UNSET)
+    def _found(self, found: list[FileHits]) -> None:
+        self._count += sum(each.match_count for each in found)
+        self._owner.tell(self, found, UNSET)
 
-    def _done(self, matches: list[SearchMatch], end: SearchEnd) -> None:
+    def _done(self, found: list[FileHits], end: SearchEnd) -> None:
         self.close()
-        self._owner.tell(self, matches, end)
+        self._owner.tell(self, found, end)
 
     def fail(self, text: str) -> None:
         self.end(SearchEnd("failed", f"the search failed: {text}"))
