@@ -1,9 +1,10 @@
-"""Servers that answer every call with the same words: the floors of `make layers`.
+"""Servers that answer every call with the same words: the floors of small calls and of starts.
 
     python bench/constant_answers.py blocking|picows PORT
 
 `blocking` reads and writes one socket in a loop: what the kernel and the wire cost. `picows`
-answers on the event loop and the WebSocket library that our server uses.
+answers on the event loop and the WebSocket library that our server uses; the requests of one read
+of the socket are answered in one write, as our server does it.
 """
 
 from __future__ import annotations
@@ -11,38 +12,94 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import os
 import re
 import socket
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import uvloop
-from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
+from picows import WSFrame, WSListener, WSTransport, WSUpgradeRequest, ws_create_server
 
 _KEY = re.compile(rb"(?i)sec-websocket-key: *(\S+)")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _ANSWER = b'{"id":%b,"result":{"status":"ready"}}'
+_BUFFER_BYTES = 256 * 1024
+
+
+def id_of(message: bytes) -> bytes:
+    """The id of a request in which it comes first, as in those of the benchmark's client."""
+    return message[6 : message.index(b",")]
+
+
+def frame_header(size: int) -> bytes:
+    """The header of a text frame that a server sends."""
+    if size < 126:
+        return bytes((0x81, size))
+    if size < 65536:
+        return b"\x81\x7e" + size.to_bytes(2)
+    return b"\x81\x7f" + size.to_bytes(8)
 
 
 def answer_to(message: bytes) -> bytes:
-    """The answer to a request whose id comes first, as that of the benchmark's client does."""
-    return _ANSWER % message[6 : message.index(b",")]
+    """The answer to a request, as a frame."""
+    answer = _ANSWER % id_of(message)
+    return frame_header(len(answer)) + answer
 
 
-class _Listener(WSListener):
+class Answering(WSListener):
+    """Gives every request the same answer; those of one read leave in one write."""
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._answers: list[bytes] = []
+        self._stream: Any = transport.underlying_transport
+        self._fd = self._stream.get_extra_info("socket").fileno()
+
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         message = frame.get_payload_as_bytes()
         if message.startswith(b'{"id":'):
-            transport.send(WSMsgType.TEXT, answer_to(message))
+            self._answers.append(answer_to(message))
+        if frame.last_in_buffer:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the answers that have gathered."""
+        answers = self._answers
+        if answers:
+            self._answers = []
+            self.write(answers[0] if len(answers) == 1 else b"".join(answers))
+
+    def write(self, *data: bytes) -> None:
+        """Write to the socket at once; what it does not take is left to the event loop."""
+        if self._stream.get_write_buffer_size():
+            self._stream.writelines(data)
+            return
+        try:
+            sent = os.write(self._fd, data[0]) if len(data) == 1 else os.writev(self._fd, data)
+        except BlockingIOError:
+            sent = 0
+        for piece in data:
+            if sent < len(piece):
+                self._stream.write(memoryview(piece)[sent:])
+            sent = max(0, sent - len(piece))
 
 
-def _listener(_request: WSUpgradeRequest) -> WSListener:
-    return _Listener()
+def serve(listener: Callable[[], WSListener], port: int) -> None:
+    """Serve WebSockets on *port* until a signal."""
 
+    async def run() -> None:
+        def make(_: WSUpgradeRequest) -> WSListener:
+            return listener()
 
-async def _picows(port: int) -> None:
-    server = await ws_create_server(_listener, "127.0.0.1", port)
-    async with server:
-        await server.serve_forever()
+        server = await ws_create_server(
+            make, "127.0.0.1", port, read_buffer_init_size=_BUFFER_BYTES, use_aiofastnet=False
+        )
+        async with server:
+            await server.serve_forever()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
 
 
 def _blocking(port: int) -> None:
@@ -85,8 +142,7 @@ def _answers(data: bytes) -> tuple[bytes, bytes]:
         masked = int.from_bytes(data[start + header : start + header + size])
         message = (masked ^ (mask >> 8 * (4 - size % 4))).to_bytes(size)
         if message.startswith(b'{"id":'):
-            answer = answer_to(message)
-            answers += bytes((0x81, len(answer))) + answer
+            answers += answer_to(message)
         start += header + size
     return data[start:], bytes(answers)
 
@@ -95,9 +151,8 @@ def main() -> None:
     kind, port = sys.argv[1], int(sys.argv[2])
     if kind == "blocking":
         _blocking(port)
-        return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_picows(port))
+    else:
+        serve(Answering, port)
 
 
 if __name__ == "__main__":

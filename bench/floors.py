@@ -1,9 +1,10 @@
-"""Floors: what the same work costs without a server, or with one that does nothing.
+"""Floors: what the same work costs without a server, or with one that does the least.
 
-Small calls, connections and starts have a listener that answers everything with the same words, on
-the event loop and the WebSocket library of our server (constant_answers.py). Commands, output and
-keystrokes have the kernel alone: this process starts the program itself, with the same pipes and
-terminals.
+There are two. *kernel* is the kernel alone: this process starts the program itself, with the same
+pipes and terminals. *floor* is a server on the event loop and the WebSocket library of ours, with
+no line of ours: for small calls, connections and starts one that answers everything with the same
+words (constant_answers.py), for input, keystrokes and small files one that does the least that
+they need (bare_server.py).
 """
 
 from __future__ import annotations
@@ -23,9 +24,26 @@ from bench.client import now, percentile
 from bench.servers import Command
 from bench.workload import MIB, Figures, Scale
 
-FLOOR = "floor"
+KERNEL, FLOOR = "kernel", "floor"
+FLOORS = (KERNEL, FLOOR)
 _READ_BYTES = 256 * 1024
-_LISTENER = Path(__file__).with_name("constant_answers.py")
+_INPUT_PIPE = 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
+# The servers of the floor, and the workloads that each of them takes part in.
+_SERVERS = {
+    "constant_answers.py picows": frozenset({"rpc", "connect", "cold_start"}),
+    "bare_server.py": frozenset(
+        {
+            "echo",
+            "echo_flooded",
+            "echo_beside_flood",
+            "stdin_bulk",
+            "stdin_small",
+            "file_metadata",
+            "file_read_4k",
+        }
+    ),
+}
 _TYPEWRITER = ["bash", "-c", "stty raw -echo; echo READY; exec cat"]
 
 
@@ -108,25 +126,65 @@ def _type(fd: int) -> float:
     return now() - begin
 
 
-# The listener sends its answers one by one, and a server may send many together.
-_NO_FLOORS = {"rpc": ("pipelined", "cpu")}
+def stdin_bulk(scale: Scale) -> Figures:
+    """Bytes through a socket and a pipe into `head`, with one process between the two."""
+    size = scale.count(6000, least=32) * _CHUNK_BYTES
+    chunk = os.urandom(_CHUNK_BYTES)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        carrier = os.fork()
+        if not carrier:
+            _carry_input(listener.getsockname(), size)
+        with contextlib.closing(listener.accept()[0]) as sock:
+            # The program runs.
+            sock.recv(1)
+            begin = now()
+            for _ in range(size // _CHUNK_BYTES):
+                sock.sendall(chunk)
+            taken = sock.recv(1)
+        seconds = now() - begin
+        os.waitpid(carrier, 0)
+    assert taken, "the program has not taken all of its input"
+    return {"rate": size / seconds}
+
+
+def _carry_input(address: tuple[str, int], size: int) -> None:
+    """In a child: copy what the socket brings to the program, tell of its end, and exit."""
+    try:
+        sock = socket.create_connection(address)
+        words = ["sh", "-c", f"head -c {size} >/dev/null"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, pipesize=_INPUT_PIPE) as program:
+            assert program.stdin is not None
+            sock.sendall(b"+")
+            buffer = memoryview(bytearray(_READ_BYTES))
+            while size:
+                got = sock.recv_into(buffer)
+                size -= got
+                data = buffer[:got]
+                while data:
+                    data = data[os.write(program.stdin.fileno(), data) :]
+            program.wait()
+        sock.sendall(b"+")
+    finally:
+        os._exit(0)
+
 
 # Those of the kernel alone, by the workload to which they belong.
 KERNEL_FLOORS: dict[str, Callable[[Scale], Figures]] = {
-    each.__name__: each for each in (spawn_true, pipe_zero, echo)
+    each.__name__: each for each in (spawn_true, pipe_zero, echo, stdin_bulk)
 }
 
 
-def only_floors(workload: str, figures: Figures) -> Figures:
-    """Those of *figures* that are floors."""
-    return {
-        name: found for name, found in figures.items() if name not in _NO_FLOORS.get(workload, ())
-    }
+def floors(name: str) -> list[Command]:
+    """The floor of that name as one more server, which takes part in a few workloads.
 
-
-def floor() -> Command:
-    """The floor as one more server, which takes part in a few workloads."""
-    line = f"{shlex.quote(sys.executable)} {shlex.quote(str(_LISTENER))} picows {{port}}"
-    return Command(
-        FLOOR, line, workloads=frozenset({"rpc", "connect", "cold_start", *KERNEL_FLOORS})
-    )
+    It may be several processes, each for workloads of its own.
+    """
+    if name == KERNEL:
+        return [Command(KERNEL, "", workloads=frozenset(KERNEL_FLOORS))]
+    python, folder = shlex.quote(sys.executable), Path(__file__).parent
+    commands = []
+    for words, workloads in _SERVERS.items():
+        script, *kind = words.split()
+        line = " ".join([python, shlex.quote(str(folder / script)), *kind, "{port}"])
+        commands.append(Command(FLOOR, line, workloads=workloads))
+    return commands

@@ -16,7 +16,7 @@ import msgspec
 
 from bench import machine
 from bench.chart import chart
-from bench.floors import FLOOR
+from bench.floors import FLOORS
 from bench.measure import Measurement, VerifyFailed
 from bench.options import OURS, REFERENCE, ROOT, Options, parse
 from bench.report import CHART, markdown, replace_generated, terminal_table
@@ -44,12 +44,12 @@ def main(argv: Sequence[str]) -> int:
 
 def _measure(options: Options) -> Results:
     prepare()
-    names = [command.name for command in options.commands if command.name != FLOOR]
+    names = [command.name for command in options.commands if command.name not in FLOORS]
     results = Results(
         baseline=REFERENCE if REFERENCE in names else names[0],
         subject=OURS if OURS in names else names[-1],
         servers={
-            command.name: "" if command.name == FLOOR else machine.describe(command.line)
+            command.name: "" if command.name in FLOORS else machine.describe(command.line)
             for command in options.commands
         },
         command=options.command,

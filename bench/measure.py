@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bench import machine
 from bench.catalogue import GROUPS, Unit
-from bench.floors import FLOOR, KERNEL_FLOORS, only_floors
+from bench.floors import KERNEL, KERNEL_FLOORS
 from bench.results import Results
 from bench.servers import Command, Conditions, Server
 from bench.workload import Figures, Scale, Workload
@@ -65,6 +65,7 @@ class _PartRun:
         self._run = run
         self._part = part
         self._scale = scale
+        # By command line: a floor has several servers under one name.
         self._shared: dict[str, Server] = {}
         self._failures: dict[tuple[str, str], int] = {}
 
@@ -98,13 +99,11 @@ class _PartRun:
         except Exception as error:
             self._failed(workload, command, error, what)
             return
-        if command.name == FLOOR:
-            figures = only_floors(workload.name, figures)
         results.add(section, workload.name, command.name, figures, at=at)
         self._run.say(f"{what}  {_words(workload.name, figures)}")
 
     def _figures(self, workload: Workload, command: Command) -> Figures:
-        if command.name == FLOOR and workload.name in KERNEL_FLOORS:
+        if command.name == KERNEL:
             return KERNEL_FLOORS[workload.name](self._scale)
         if workload.server == "shared":
             return workload.run(self._server(command), self._scale)
@@ -115,9 +114,9 @@ class _PartRun:
             return workload.run(server, self._scale)
 
     def _server(self, command: Command) -> Server:
-        server = self._shared.get(command.name)
+        server = self._shared.get(command.line)
         if server is None:
-            server = self._shared[command.name] = Server(command, self._part.conditions)
+            server = self._shared[command.line] = Server(command, self._part.conditions)
             server.start()
             # A floor runs no command.
             if command.workloads is None:
@@ -133,7 +132,7 @@ class _PartRun:
         self._failures[key] = self._failures.get(key, 0) + 1
         self._run.results.errors.append(f"{self._part.section}, {', '.join(key)}: {words}")
         # Whatever it was doing, the next workload is not to suffer from it.
-        if workload.server == "shared" and (server := self._shared.pop(command.name, None)):
+        if workload.server == "shared" and (server := self._shared.pop(command.line, None)):
             server.stop()
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bench import machine
 from bench.catalogue import ORDINARY, PINNED, QUICK
-from bench.floors import FLOOR, floor
+from bench.floors import FLOOR, FLOORS, KERNEL, floors
 from bench.measure import Part
 from bench.servers import Command, Conditions
 from bench.workloads import FAMILIES, WORKLOADS, chosen
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=COMMAND",
         help="measure these instead, the first as the baseline; {port} stands for the port, and "
-        f"'{REFERENCE}', '{OURS}' and '{FLOOR}' alone for those that are measured by default",
+        f"'{REFERENCE}', '{OURS}', '{KERNEL}' and '{FLOOR}' alone for those of a whole run",
     )
     return parser
 
@@ -156,31 +156,30 @@ def _cores(pin: str) -> tuple[frozenset[int], frozenset[int]]:
 
 def _commands(given: Sequence[str]) -> tuple[Command, ...]:
     """The servers to measure, the baseline first."""
-    commands = [_command(words) for words in given or (REFERENCE, OURS, FLOOR)]
-    return tuple(command for command in commands if command)
+    return tuple(each for words in given or (REFERENCE, OURS, *FLOORS) for each in _named(words))
 
 
-def _command(words: str) -> Command | None:
+def _named(words: str) -> list[Command]:
     name, has_line, line = words.partition("=")
     if has_line:
-        return Command(name, line)
+        return [Command(name, line)]
     if name == OURS:
         program = Path(sys.executable).parent / "exec-server"
-        return Command(OURS, f"{shlex.quote(str(program))} {_LISTEN}", "--state {state}")
+        return [Command(OURS, f"{shlex.quote(str(program))} {_LISTEN}", "--state {state}")]
     if name == REFERENCE:
         return _reference()
-    if name == FLOOR:
-        return floor()
+    if name in FLOORS:
+        return floors(name)
     raise ValueError(f"--server {name}: a command is missing")
 
 
-def _reference() -> Command | None:
-    """None, with the reason on stderr, where the reference cannot be had."""
+def _reference() -> list[Command]:
+    """Empty, with the reason on stderr, where there is no reference."""
     script = ROOT / "scripts" / "reference.sh"
     binary = subprocess.run([script], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     if not binary:
-        return None
-    return Command(REFERENCE, f"{shlex.quote(binary)} exec-server {_LISTEN}")
+        return []
+    return [Command(REFERENCE, f"{shlex.quote(binary)} exec-server {_LISTEN}")]
 
 
 def _repeat(given: argparse.Namespace) -> str:

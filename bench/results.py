@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from bench.catalogue import Row, Target
-from bench.floors import FLOOR
+from bench.floors import FLOOR, FLOORS, KERNEL
 
 # One figure a round; None where the round failed.
 Series = list[float | None]
@@ -83,8 +83,17 @@ class Finding(NamedTuple):
     target: Target | None
     # None when there is no target, or nothing to hold against it.
     is_met: bool | None
-    # How many times better than the baseline the floor is, if it was measured.
-    floor: float | None = None
+    # The floors that were measured, and how many times better than the baseline each of them is.
+    floors: dict[str, float]
+    # How many times the floor our figure is; above 1 is worse.
+    above: float | None = None
+    # The floor that misses the target as well: the kernel's if both do. Empty if none does.
+    beyond: str = ""
+
+    @property
+    def floor(self) -> float | None:
+        """How many times better than the baseline the floor is: with our libraries if known."""
+        return self.floors.get(FLOOR, self.floors.get(KERNEL))
 
 
 def find(results: Results, section: str, row: Row) -> Finding | None:
@@ -93,29 +102,47 @@ def find(results: Results, section: str, row: Row) -> Finding | None:
     figures = {name: median(values) for name, values in series.items()}
     if all(figure is None for figure in figures.values()):
         return None
-    comparison = compare(
-        series[results.baseline],
-        series[results.subject],
-        higher_is_better=row.unit.higher_is_better,
-    )
-    if results.baseline == results.subject:
-        comparison = None
-    target = row.targets.get(section)
-    is_met = _is_met(target, comparison, figures[results.subject])
-    floor = compare(
-        series[results.baseline],
-        series.get(FLOOR, []),
-        higher_is_better=row.unit.higher_is_better,
-    )
-    return Finding(row, figures, comparison, target, is_met, floor and floor.ratio)
+    target, ours = row.targets.get(section), figures[results.subject]
+
+    def against(name: str, server: str) -> Comparison | None:
+        better = row.unit.higher_is_better
+        return compare(series.get(name, []), series.get(server, []), higher_is_better=better)
+
+    comparison = None
+    if results.baseline != results.subject:
+        comparison = against(results.baseline, results.subject)
+    floors = {name: found.ratio for name in FLOORS if (found := against(results.baseline, name))}
+    nearest = against(results.subject, FLOOR) or against(results.subject, KERNEL)
+    above = nearest and nearest.ratio
+    is_met = _is_met(target, comparison, ours, above)
+    beyond = ""
+    if is_met is False and target is not None:
+        beyond = next((name for name in FLOORS if _misses(target, floors, figures, name)), "")
+    return Finding(row, figures, comparison, target, is_met, floors, above, beyond)
 
 
 def _is_met(
-    target: Target | None, comparison: Comparison | None, figure: float | None
+    target: Target | None,
+    comparison: Comparison | None,
+    figure: float | None,
+    above: float | None,
 ) -> bool | None:
     if target is None:
         return None
     if target.ratio is not None:
+        if above is not None and target.above_floor is not None and above <= target.above_floor:
+            return True
         return None if comparison is None else comparison.ratio >= target.ratio
     assert target.figure is not None
     return None if figure is None else figure <= target.figure
+
+
+def _misses(
+    target: Target, floors: dict[str, float], figures: dict[str, float | None], name: str
+) -> bool:
+    """True if the floor of that name was measured and misses *target*, too."""
+    if target.ratio is not None:
+        return target.above_floor is None and name in floors and floors[name] < target.ratio
+    assert target.figure is not None
+    figure = figures.get(name)
+    return figure is not None and figure > target.figure

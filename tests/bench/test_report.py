@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from bench.catalogue import GROUPS, ORDINARY, QUICK, digits
+from bench.catalogue import GROUPS, ORDINARY, PINNED, QUICK, digits
 from bench.chart import Axis, axis_of, blocks, chart
 from bench.options import parse
 from bench.report import BEGIN, END, markdown, replace_generated, terminal_table
@@ -127,6 +127,81 @@ def test_a_floor_has_a_column_and_a_mark() -> None:
     # One is in the legend, and two sections have the same figures.
     assert len(marks) == 3
     assert chart(make_results()).count('class="floor"') == 1
+
+
+def with_floor(name: str, *, rate: float, ours: float) -> Results:
+    """Results of /dev/zero, whose target is 4x, where the reference has 200 MB/s."""
+    results = make_results(rate=[ours, ours, ours])
+    results.servers[name] = ""
+    results.add(ORDINARY, "pipe_zero", name, {"rate": rate}, at=0)
+    return results
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("kernel", "the kernel alone"), ("floor", "the floor")]
+)
+def test_a_target_that_the_floor_misses_is_beyond_it(name: str, words: str) -> None:
+    results = with_floor(name, rate=7e8, ours=6e8)
+    found = find(results, ORDINARY, ROWS["pipe_zero", "rate"])
+    assert found is not None
+    assert (found.is_met, found.beyond) == (False, name)
+    assert found.above == pytest.approx(7 / 6)
+    text = markdown(results)
+    assert "1 missed, 1 of these beyond what a floor reaches:" in text
+    assert f"/dev/zero (beyond {words}, which has 3.50x; ours is 1.17x the floor)" in text
+    assert f"| 1.17x | at least 4x | missed, beyond {words} |" in text
+
+
+def test_a_target_between_ours_and_the_floor_is_only_missed() -> None:
+    results = with_floor("floor", rate=9e8, ours=6e8)
+    found = find(results, ORDINARY, ROWS["pipe_zero", "rate"])
+    assert found is not None and (found.is_met, found.beyond) == (False, "")
+    text = markdown(results)
+    assert "1 missed:" in text
+    assert "/dev/zero (ours is 1.50x the floor)" in text
+
+
+def test_a_target_that_is_met_is_not_beyond_a_floor() -> None:
+    """Noise may put a floor behind ours."""
+    found = find(with_floor("floor", rate=7e8, ours=9e8), ORDINARY, ROWS["pipe_zero", "rate"])
+    assert found is not None and (found.is_met, found.beyond) == (True, "")
+
+
+def test_the_kernel_is_named_before_the_floor_of_our_libraries() -> None:
+    results = with_floor("floor", rate=6.5e8, ours=6e8)
+    results.servers["kernel"] = ""
+    results.add(ORDINARY, "pipe_zero", "kernel", {"rate": 7.5e8}, at=0)
+    found = find(results, ORDINARY, ROWS["pipe_zero", "rate"])
+    assert found is not None and found.beyond == "kernel"
+    # The nearer floor is what ours is compared with.
+    assert found.above == pytest.approx(6.5 / 6) and found.floor == pytest.approx(3.25)
+
+
+def test_a_figure_of_ours_may_be_beyond_a_floor_without_a_reference() -> None:
+    results = make_results()
+    results.servers["floor"] = ""
+    results.add(ORDINARY, "cold_start", "ours", {"initialized": 0.20}, at=0)
+    results.add(ORDINARY, "cold_start", "floor", {"initialized": 0.16}, at=0)
+    found = find(results, ORDINARY, ROWS["cold_start", "initialized"])
+    assert found is not None and (found.is_met, found.beyond) == (False, "floor")
+
+
+@pytest.mark.parametrize(("floor", "is_met"), [(0.9, True), (0.87, True), (0.86, False)])
+def test_a_floor_within_reach_is_as_good_as_the_ratio(floor: float, is_met: bool) -> None:
+    results = make_results()
+    results.servers["floor"] = ""
+    for name, figure in (("reference", 1.1), ("ours", 1.0), ("floor", floor)):
+        results.add(PINNED, "rpc", name, {"p50": figure}, at=0)
+    found = find(results, PINNED, ROWS["rpc", "p50"])
+    assert found is not None and (found.is_met, found.beyond) == (is_met, "")
+    assert "at least 1.3x, or the floor within 15 %" in terminal_table(results)
+
+
+def test_a_floor_is_one_column_of_several_servers() -> None:
+    floors = [command for command in parse(["--server", "floor"]).commands]
+    assert {command.name for command in floors} == {"floor"}
+    taken = [name for command in floors for name in command.workloads or ()]
+    assert len(taken) == len(set(taken)) and set(taken) <= WORKLOADS.keys()
 
 
 def test_the_generated_part_is_replaced_and_nothing_else() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench.catalogue import GROUPS
+from bench.catalogue import GROUPS, ORDINARY
+from bench.floors import FLOOR, KERNEL
+from bench.measure import Measurement, Part
 from bench.options import OURS, parse
+from bench.results import Results
 from bench.servers import Conditions, Server
 from bench.workload import Scale
 from bench.workloads import FAMILIES, WORKLOADS, chosen
@@ -74,3 +77,26 @@ def test_the_workloads_about_doors_run_beside_ssh(tmp_path):
 def test_a_server_without_state_is_not_asked_for_durable_jobs():
     ours, other = parse(["--server", OURS, "--server", "other=program {port}"]).commands
     assert (ours.state_option, other.state_option) == ("--state {state}", "")
+
+
+def test_every_floor_does_the_work_of_its_workloads(tmp_path):
+    """Each with its own server, or with the kernel alone, with metrics that the catalogue has."""
+    names = set()
+    for command in parse(["--server", KERNEL, "--server", FLOOR]).commands:
+        names.add(command.name)
+        assert command.workloads
+        results = Results(
+            baseline=command.name,
+            subject=command.name,
+            servers={command.name: ""},
+            command="",
+            rounds=1,
+            scale=0.002,
+            machine={},
+        )
+        chosen = tuple(WORKLOADS[name] for name in sorted(command.workloads))
+        run = Measurement([command], results)
+        run.run([Part(ORDINARY, Conditions(), chosen)])
+        assert results.errors == []
+        assert results.sections[ORDINARY].keys() == command.workloads
+    assert names == {KERNEL, FLOOR}

@@ -26,6 +26,7 @@ def small_sizes(monkeypatch):
     monkeypatch.setattr(bulk, "AROUND_BYTES", 100)
     monkeypatch.setattr(bulk, "PIECE_CHARS", 64)
     monkeypatch.setattr(bulk, "_LEAST_CHARS", 16)
+    monkeypatch.setattr(bulk, "_END_BYTES", 100)
 
 
 def assembled(data: bytes, cuts: list[int]) -> bytes | Cut:
@@ -80,6 +81,41 @@ def test_a_message_means_the_same_however_it_is_cut(head, where, spoil, tail, cu
     found = assembled(data, cuts)
     assert (found.text() if isinstance(found, Cut) else found) == data
     assert outcome(found) == outcome(data)
+    # One that comes whole may be cut without a copy, and then it is text.
+    whole = bulk.cut(memoryview(data))
+    if whole is not None:
+        assert (whole.text(), len(whole)) == (data, len(data))
+        assert outcome(whole) == outcome(data)
+        assert data.decode()
+
+
+def test_a_whole_message_is_cut_around_its_base64():
+    message = bulk.cut(memoryview(HEAD + TEXT + TAIL))
+    assert message is not None
+    assert (message.head, message.tail) == (HEAD, TAIL)
+    assert message.bulk.decode() == DATA
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD + TEXT[:400] + b"!" + TEXT[400:] + TAIL,
+        HEAD + TEXT[:400] + b"\xff" + TEXT[400:] + TAIL,
+        b"\xff" + HEAD + TEXT + TAIL,
+        HEAD + TEXT + b'","x":"\xff"}}',
+        HEAD + TEXT + TAIL + b" " * 200,
+        HEAD.replace(b"dataBase64", b"other") + TEXT + TAIL,
+        b" " * 200 + HEAD + TEXT + TAIL,
+        # The quote that ends it is the first one of the whole message.
+        HEAD + b'"',
+        HEAD[:-1],
+        b"",
+    ],
+)
+def test_whatever_is_unusual_is_read_as_a_whole(data):
+    found = bulk.cut(memoryview(data))
+    assert found is None or found.text() == data
+    assert outcome(data if found is None else found) == outcome(data)
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0), max_size=10))

@@ -242,7 +242,8 @@ def test_the_short_way_for_usual_requests_gives_the_answers_of_the_long_one(
         data[damage[0] : damage[0] + 1] = bytes(damage[1:])
     limits = Limits(json_depth=depth, json_values=values)
     short = verdict(bytes(data), limits)
-    with mock.patch.object(envelope, "_plain_request", return_value=None):
+    unread = msgspec.DecodeError()
+    with mock.patch.object(envelope, "_decode_request", side_effect=unread):
         assert short == verdict(bytes(data), limits)
 
 

@@ -38,6 +38,7 @@ pytestmark = [
 
 MIB = 1 << 20
 STATUS = b'{"id":1,"method":"x"}'
+WRITE = b'{"id":1,"method":"process/write","params":{"processId":"p","writeId":"w","chunk":"%b"}}'
 
 
 @pytest.fixture
@@ -254,6 +255,27 @@ async def test_text_that_is_not_utf8_ends_the_connection(sock, data, is_cut):
     else:
         await sock.send_frame(TEXT, data)
     await assert_dropped(sock)
+
+
+@pytest.mark.parametrize("where", [0, 40, 60_000, -1])
+@requirement("websocket:violations")
+async def test_a_long_write_that_is_not_utf8_ends_the_connection(sock, where):
+    """Its base64 is decoded from the buffer, and that is the check of the text."""
+    data = bytearray(WRITE % (b"QUFB" * 30_000))
+    data[where] = 0xFF
+    await sock.send_frame(TEXT, bytes(data))
+    await assert_dropped(sock)
+
+
+@pytest.mark.parametrize("chunk", [b"QUFB" * 30_000, b"QUFB" * 30_000 + b"QQ==", b"!" * 120_000])
+@requirement("envelope/bulk")
+async def test_a_long_write_is_answered_however_its_base64_is(sock, chunk):
+    await sock.send_frame(TEXT, WRITE % chunk)
+    answer = await sock.receive_json()
+    assert answer["id"] == 1
+    is_base64 = b"!" not in chunk
+    assert ("invalid base64" in answer["error"]["message"]) is not is_base64
+    await assert_answered(sock)
 
 
 @pytest.mark.parametrize(

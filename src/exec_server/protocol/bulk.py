@@ -22,6 +22,8 @@ QUOTED = {name: f'"{name}"'.encode() for name in ("chunk", "dataBase64")}
 MARKERS = tuple((name, quoted + b':"') for name, quoted in QUOTED.items())
 # The text around the base64 may have at most this many bytes at either end.
 AROUND_BYTES = 16 * 1024
+# In a message that comes whole, the text at either end is mostly much shorter.
+_END_BYTES = 512
 # Shorter pieces are joined before they are decoded. The number is a multiple of four.
 _LEAST_CHARS = 64 * 1024
 BACKSLASH = 0x5C
@@ -52,6 +54,27 @@ def member_start(data: bytes | bytearray, marker: bytes, until: int) -> int:
     """Where the text of the member after *marker* begins; 0 if it is not there yet."""
     start = data.find(marker, 0, until)
     return start + len(marker) if start > 0 and data[start - 1] != BACKSLASH else 0
+
+
+def cut(data: memoryview) -> Cut | None:
+    """The parts of a whole message; None if it has to be read as a whole.
+
+    No byte of the base64 is copied, and strict base64 is a proof that its text is ASCII. The
+    message is valid UTF-8 if there is a result.
+    """
+    head, end = bytes(data[:_END_BYTES]), bytes(data[-_END_BYTES:])
+    last = end.find(b'"')
+    if last < 0 or not head.isascii() or not end.isascii():
+        return None
+    for name, marker in MARKERS:
+        start = member_start(head, marker, _END_BYTES)
+        if 0 < start <= (stop := len(data) - len(end) + last):
+            try:
+                decoded = decode_base64(data[start:stop])
+            except Base64Error:
+                return None
+            return Cut(head[:start], name, [decoded], end[last:])
+    return None
 
 
 class Assembly:

@@ -8,6 +8,7 @@ are counted exactly in the message's skeleton, which is the text without its str
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -72,47 +73,55 @@ _COLON, _BRACKET = ord(":"), ord("[")
 
 def decode(data: bytes | Cut, limits: Limits = DEFAULT_LIMITS) -> Message:
     """The message in *data*. Raises MalformedMessage for anything that is not exactly one."""
-    if type(data) is bytes and len(data) <= _BULK_BYTES:
-        request = _plain_request(data, limits)
-        if request is not None:
-            return request
+    return _decode_closely(data, limits) if type(data) is Cut else decoder(limits)(data)
+
+
+def decoder(limits: Limits) -> Callable[[bytes | Cut], Message]:
+    """`decode` with these limits, and without the work that is the same for all messages."""
+    # A value with its separator has at least two bytes, so a short message has too few values.
+    plain_bytes = min(_BULK_BYTES, 2 * limits.json_values - 1) if limits.json_depth >= 3 else -1
+    decode_request = _decode_request
+
+    def decode_message(data: bytes | Cut) -> Message:
+        # In the usual form of a request there is no list, and all keys are those of the root and of
+        # its params.
+        if type(data) is bytes and len(data) <= plain_bytes and _BRACKET not in data:
+            try:
+                request = decode_request(data)
+            except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+                return _decode_closely(data, limits)
+            params = request.params
+            # Every key has a colon. An id, a method and params are there, so equal counts prove
+            # that there are no other keys, that no key occurred twice, and that objects in the
+            # params have no keys: the message is no deeper than three levels.
+            if (
+                type(params) is dict
+                and data.count(_COLON) == 3 + len(params)
+                and type(request.id) is int
+                and 0 <= request.id <= _I64_MAX
+            ):
+                return request
+        return _decode_closely(data, limits)
+
+    return decode_message
+
+
+def _decode_closely(data: bytes | Cut, limits: Limits) -> Message:
     if type(data) is Cut:
-        tree = _parse_around(data.head + data.tail, data.name, data.bulk, limits)
+        bulk = data.bulk if data.bulk.size > _LONG_BYTES else Blob(data.bulk.decode())
+        tree = _parse_around(data.head + data.tail, data.name, bulk, limits)
         if tree is not None:
             return _classify(tree)
         data = data.text()
     assert not isinstance(data, Cut)
     tree = _decode_around_bulk(data, limits) if len(data) > _BULK_BYTES else None
     if tree is None:
-        # A value with its separator has at least two bytes, so a short message has too few values.
         if len(data) >= 2 * limits.json_values and _value_count(data) > limits.json_values:
             raise MalformedMessage(f"more than {limits.json_values} JSON values")
         tree = _parse(data, limits)
     if type(tree) is not dict:
         raise MalformedMessage("expected a JSON object")
     return _classify(tree)
-
-
-def _plain_request(data: bytes, limits: Limits) -> Request | None:
-    """The request in *data* if it is of the usual form; None if it has to be looked at closely.
-
-    In the usual form there is no list, and all keys are those of the root and of its params.
-    """
-    if _BRACKET in data or len(data) >= 2 * limits.json_values or limits.json_depth < 3:
-        return None
-    try:
-        request = _decode_request(data)
-    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
-        return None
-    params, number = request.params, request.id
-    # Every key has a colon. An id, a method and params are there, so equal counts prove that there
-    # are no other keys, that no key occurred twice, and that objects in the params have no keys:
-    # the message is no deeper than three levels.
-    if type(params) is not dict or data.count(_COLON) != 3 + len(params):
-        return None
-    if type(number) is not int or not 0 <= number <= _I64_MAX:
-        return None
-    return request
 
 
 def _parse(data: bytes, limits: Limits) -> Any:

@@ -25,9 +25,9 @@ from exec_server.errors import (
 )
 from exec_server.limits import Limits
 from exec_server.protocol import envelope
-from exec_server.protocol.bulk import Assembly, Cut
+from exec_server.protocol.bulk import Assembly, Cut, cut
 from exec_server.protocol.envelope import ErrorResponse, Notification, Request, Response
-from exec_server.protocol.method import Encoded, Event, Method
+from exec_server.protocol.method import NOTHING, Encoded, Event, Method, Nothing
 from exec_server.rpc import boundary
 from exec_server.rpc.lanes import Lane
 from exec_server.rpc.router import Route
@@ -88,6 +88,7 @@ class Peer:
         self._service = service
         self._routes = service.routes
         self._limits = limits
+        self._decode = envelope.decoder(limits)
         # A strict peer (a server) closes the connection on an answer that it never asked for. A
         # client ignores such an answer; it closes on a request whose id is still in use, because
         # the two answers could not be told apart.
@@ -188,20 +189,25 @@ class Peer:
     def assemble(self) -> Assembly:
         return Assembly()
 
+    def cut(self, data: memoryview) -> Cut | None:
+        """The parts of a long message that came whole; None if it has to be read as a whole."""
+        return cut(data) if len(data) > _ANSWER_BYTES else None
+
     def message_received(self, data: bytes | Cut) -> None:
         self._messages += 1
         if self._is_busy or self._is_broken or (self.is_writing_paused and self._is_choked()):
             self._keep(data)
             return
         try:
-            message = envelope.decode(data, self._limits)
+            message = self._decode(data)
             if type(message) is Request:
-                message.size = len(data)
                 route = self._routes.get(message.method)
                 if route is not None and self._lanes is None and self._is_strict:
                     # The usual request of a client that sends one after the other.
-                    self._is_busy = not self._run(message, route, None)
+                    if not self._run(message, route, None):
+                        self._is_busy = True
                 else:
+                    message.size = len(data)
                     self._on_request(message, route)
             elif type(message) is Notification:
                 self._service.notification_received(message.method, message.params)
@@ -238,7 +244,7 @@ class Peer:
         if type(data) is not bytes or len(data) > _ANSWER_BYTES or b'"method"' in data:
             return False
         try:
-            message = envelope.decode(data, self._limits)
+            message = self._decode(data)
         except MalformedMessage:
             return False
         if not isinstance(message, Response | ErrorResponse) or message.id not in self._calls:
@@ -345,13 +351,20 @@ class Peer:
             self._choked.append((request, route, lane))
             return False
         try:
-            params = boundary.decode_params(route.method.params, request.params)
+            shape = route.method.params
+            if shape is Nothing and request.params == {}:
+                params: Any = NOTHING
+            else:
+                params = boundary.decode_params(shape, request.params)
             result = route.handler(self._context, params)
         except Exception as exc:
             self._fail(request, exc)
             return True
         if isinstance(result, Struct):
-            self._answer(request, result)
+            if self._is_strict and type(result) is not Encoded:
+                self._connection.send(envelope.encode_result(request.id, result))
+            else:
+                self._answer(request, result)
             return True
         # A future stays the same future here, so that `_finish` runs in the turn after it is done.
         future = asyncio.ensure_future(result)

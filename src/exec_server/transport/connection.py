@@ -42,6 +42,12 @@ class Assembler(Protocol):
     def assemble(self) -> Assembly:
         """Return the Assembly for a message that begins to arrive."""
 
+    def cut(self, data: memoryview) -> Any:
+        """Take a whole message from a buffer that is reused after the call.
+
+        Return the argument for `message_received`, which then is UTF-8; or None to get a copy.
+        """
+
 
 @runtime_checkable
 class Audible(Protocol):

@@ -37,7 +37,9 @@ from exec_server.transport.tcp_activity import TcpActivity, tcp_activity
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 # Up to this size one copy is cheaper than a vectored write.
 _JOIN_BYTES = 16 * 1024
-# A larger message is not copied as a whole, but taken from the buffer of picows.
+# The receiver may cut a larger message that came whole.
+_CUT_BYTES = 64 * 1024
+# A still larger message is not copied as a whole, but taken from the buffer of picows.
 _COPIED_BYTES = 2 * 1024 * 1024
 # writev takes 1024 buffers at most.
 _MOST_BUFFERS = 512
@@ -60,20 +62,24 @@ class WebSocketConnection(WSListener):
         self._on_open = on_open
         self._receiver: Receiver | None = None
         self._assemble: Callable[[], Assembly] = _JoinedMessage
+        self._cut: Callable[[memoryview], Any] = _uncut
         # A message that is incomplete. Its frames are joined at once, because they may be tiny.
         self._assembly: Assembly | None = None
         self._assembled_bytes = 0
         self._is_text = False
         self._corked: list[bytes] | None = None
         self._corked_bytes = 0
+        # A server's messages of fewer bytes go the short way.
+        self._small_bytes = 0
         self._is_closing = False
         self._reading_paused = False
         # Frames of one read beyond a number, which wait for later turns of the event loop.
         self._held: HeldInput[HeldFrame] = HeldInput(self._take_held, self._set_reading)
-        self._frames_read = 0
         self._is_holding = self._has_many = False
+        # All frames so far, those before the read that is under way, and those before the last
+        # tick.
+        self._frames = self._frames_before = self._frames_ticked = 0
         self._silent_ticks = 0
-        self._frames = 0
         self._timer: asyncio.TimerHandle | None = None
         self.peer_name = "?"
         # The process at the other end of a Unix socket that we serve.
@@ -92,6 +98,8 @@ class WebSocketConnection(WSListener):
         self._is_server = not transport.is_client_side
         is_plain = self._is_server and not transport.is_secure
         self._fd = self._stream.get_extra_info("socket").fileno() if is_plain else -1
+        if self._is_server:
+            self._small_bytes = min(len(SMALL_HEADERS), self._limits.frame_bytes + 1)
         self.peer_name = _peer_name(self._stream)
         if self._is_server and self.peer_name == _UNIX:
             self.owner = unix_peer(self._stream)
@@ -104,17 +112,31 @@ class WebSocketConnection(WSListener):
         self._on_open(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        self._silent_ticks = 0
-        self._frames += 1
-        if frame.last_in_buffer:
-            self._frames_read = 0
-        else:
-            self._frames_read += 1
-            if self._frames_read > MESSAGES_PER_TURN and self._is_server:
-                self._hold(frame)
-                return
+        frames = self._frames = self._frames + 1
+        is_last = frame.last_in_buffer
+        if is_last:
+            self._frames_before = frames
+        elif frames - self._frames_before > MESSAGES_PER_TURN and self._is_server:
+            self._hold(frame)
+            return
         if self._is_holding:
             self._hold(frame)
+        elif (
+            # Nearly all messages are like this; `_take_frame` has the reasons.
+            frame.msg_type is _TEXT
+            and frame.fin
+            and self._assembly is None
+            and frame.payload_size <= _CUT_BYTES
+            and (data := frame.get_payload_as_bytes()).isascii()
+            and not (frame.rsv1 or frame.rsv2 or frame.rsv3)
+            and not (self._is_closing or transport.is_close_frame_sent)
+        ):
+            if not is_last and self._corked is None:
+                self._corked = []
+            if self._receiver is not None:
+                self._receiver.message_received(data)
+            if is_last and self._corked is not None:
+                self._uncork()
         else:
             self._take_frame(transport, frame)
 
@@ -136,6 +158,11 @@ class WebSocketConnection(WSListener):
             and self._assembly is None
             and frame.payload_size <= _COPIED_BYTES
         ):
+            if frame.payload_size > _CUT_BYTES:
+                message = self._cut(frame.get_payload_as_memoryview())
+                if message is not None:
+                    self._deliver(message, is_last=frame.last_in_buffer)
+                    return
             data = frame.get_payload_as_bytes()
             if kind is _BINARY or data.isascii() or _is_utf8(data):
                 self._deliver(data, is_last=frame.last_in_buffer)
@@ -215,7 +242,7 @@ class WebSocketConnection(WSListener):
     def _refuse_text(self) -> None:
         self._fail(WSCloseCode.INVALID_TEXT, "text is not UTF-8")
 
-    def _deliver(self, data: bytes, *, is_last: bool) -> None:
+    def _deliver(self, data: Any, *, is_last: bool) -> None:
         if not is_last and self._corked is None:
             self._corked = []
         if self._receiver is not None:
@@ -251,36 +278,54 @@ class WebSocketConnection(WSListener):
         self._receiver = receiver
         # An isinstance() of a Protocol looks through all its classes, for each connection.
         self._assemble = getattr(receiver, "assemble", _JoinedMessage)
+        self._cut = getattr(receiver, "cut", _uncut)
 
     def send(self, *parts: bytes) -> None:
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if size >= self._small_bytes or self._is_closing:
+            self._send(parts, size)
+        elif (corked := self._corked) is not None:
+            corked.append(SMALL_HEADERS[size])
+            corked.extend(parts)
+            self._corked_bytes += size
+            if self._corked_bytes > _WRITE_HIGH_WATER:
+                self._uncork_many()
+        elif self._fd >= 0 and not self._queued_bytes():
+            header = SMALL_HEADERS[size]
+            self._write_small(header + parts[0] if len(parts) == 1 else b"".join((header, *parts)))
+        else:
+            self._write([SMALL_HEADERS[size], *parts], size)
+
+    def _send(self, parts: tuple[bytes, ...], size: int) -> None:
+        """Send what is not a small message of a server."""
         if self._is_closing:
             return
         if not self._is_server:
             self._send_masked(b"".join(parts))
             return
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if size > self._limits.frame_bytes:
             self._send_fragments(parts)
             return
-        header = SMALL_HEADERS[size] if size < 1024 else frame_header(WHOLE_TEXT, size)
+        header = frame_header(WHOLE_TEXT, size)
         if self._corked is None:
             if size <= _JOIN_BYTES and self._fd >= 0 and not self._queued_bytes():
-                self._write_small(
-                    header + parts[0] if len(parts) == 1 else b"".join((header, *parts))
-                )
+                self._write_small(b"".join((header, *parts)))
             else:
                 self._write([header, *parts], size)
         elif size <= _JOIN_BYTES:
             self._corked += (header, *parts)
             self._corked_bytes += size
             if self._corked_bytes > _WRITE_HIGH_WATER:
-                # The answers to requests of one read are bounded, too, if the peer reads none.
-                self._uncork()
-                self._corked = []
+                self._uncork_many()
         else:
             # Copying a message of this size costs more than the write that corking saves.
             corked, self._corked, self._corked_bytes = self._corked, [], 0
             self._write([b"".join(corked), header, *parts], size)
+
+    def _uncork_many(self) -> None:
+        """Bound the answers to the requests of one read, too, in case that the peer reads none."""
+        self._uncork()
+        self._corked = []
 
     def _uncork(self) -> None:
         """Send everything that one read of the socket has produced, in one write."""
@@ -386,6 +431,8 @@ class WebSocketConnection(WSListener):
     def _tick(self) -> None:
         """Send a ping; drop a peer that has sent nothing for the whole pong timeout."""
         limits = self._limits
+        if self._frames != self._frames_ticked:
+            self._frames_ticked, self._silent_ticks = self._frames, 0
         if self._reading_paused:
             if _has_hung_up(self._stream.get_extra_info("socket").fileno()):
                 self._ws.disconnect(False)
@@ -415,6 +462,10 @@ class _JoinedMessage:
     def finish(self) -> bytes:
         # A copy would take as much memory again, and nothing changes this object any more.
         return cast("bytes", self._data)
+
+
+def _uncut(_: memoryview) -> None:
+    """For a receiver that takes no message in parts."""
 
 
 def _has_hung_up(fd: int) -> bool:
