@@ -624,6 +624,9 @@ WATCHED: dict[str, Callable[[Path], object]] = {
 }
 
 
+UNNOTICED = ("nothing", "sibling", "present read", "present linked")
+
+
 @pytest.mark.parametrize("change", WATCHED)
 @requirement("fs/watchMissing:fires", "fs/watchMissing:quiet")
 async def test_watches_fire_alike(both, tmp_path, change):
@@ -644,9 +647,12 @@ async def test_watches_fire_alike(both, tmp_path, change):
             WATCHED[change](root)
             marker.touch()
             await other.find(lambda message: message.get("method") == "fs/missingChanged")
-        # The reference notices each in a task of its own, so the last word is its own, too.
+        # The reference notices each in a task of its own, which may come later on a busy machine.
+        told = []
+        if change not in UNNOTICED:
+            told = [await wire.find(lambda message: message.get("method") == "fs/missingChanged")]
         for _ in range(20):
             await ask(wire, "environment/status", {})
-        return [message["method"] for message in wire.unread]
+        return [message["method"] for message in (*told, *wire.unread)]
 
     await both.agree(conversation)

@@ -23,7 +23,7 @@ from tests.support.leaks import children
 from tests.support.ports import free_port
 
 # The longest that any step here may take. A step that succeeds does not wait for it.
-PATIENCE = 30.0
+PATIENCE = 120.0
 # A user who needs this password, which occurs in no other text. Other users need none.
 LOCKED = "locked"
 PASSWORD = "pa55-w0rd-0f-n0-0ther"

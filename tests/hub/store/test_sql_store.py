@@ -286,7 +286,7 @@ async def test_a_migration_that_fails_changes_nothing(tmp_path, no_leaks, monkey
 @requirement("hub/store:outage")
 async def test_a_locked_file_is_unavailable_in_time(tmp_path, no_leaks, caplog):
     path = str(tmp_path / "state")
-    store = await open_store(path, limits=replace(DEFAULT_LIMITS, hub_store_timeout=0.1))
+    store = await open_store(path, limits=replace(DEFAULT_LIMITS, hub_store_timeout=0.5))
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     token, _ = new_token("alice", ("enrol",), ("*",), now=1.0)
