@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -93,3 +94,30 @@ def test_what_is_left_of_a_door_is_no_door(tmp_path, is_file):
     if is_file:
         os.mknod(path)
     assert find_door(path) is None
+
+
+# Listens as another user, and welcomes the first connection.
+STRANGER = """
+import os, socket, sys
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    print("listens", flush=True)
+    listener.accept()[0].send(bytes(1))
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@requirement("ssh:private")
+def test_the_door_of_another_user_is_no_door(tmp_path):
+    with place_for_sockets() as place:
+        place.chmod(0o777)
+        path = place / "door"
+        words = ["/usr/bin/env", "python3", "-I", "-c", STRANGER, str(path)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
+            assert stranger.stdout is not None
+            assert stranger.stdout.readline() == b"listens\n"
+            assert find_door(path) is None
+            stranger.kill()

@@ -143,6 +143,20 @@ def test_the_key_is_made_once_and_pinned(tmp_path):
     assert {each.stat().st_mode & 0o777 for each in (tmp_path / "ssh").iterdir()} == {0o600}
 
 
+@requirement("ssh:private")
+def test_a_directory_that_others_can_write_to_is_not_used(tmp_path):
+    """They could put their own key there, and be the host."""
+    directory = tmp_path / "ssh"
+    key = HostKey(directory)
+    key.ensure()
+    directory.chmod(0o777)
+    for use in (key.ensure, key.private_key):
+        with pytest.raises(ConfigurationError, match=f"{directory} is not used"):
+            use()
+    directory.chmod(0o700)
+    assert key.private_key()
+
+
 def test_a_host_is_a_name_and_perhaps_a_process():
     assert split_target("build") == ("build", None)
     assert split_target("build.exec") == ("build", None)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+import threading
 from typing import Any
 
 from exec_server.client.streams.client_streams import ClientStreams, RemoteListener
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.protocol import streams
+from exec_server.server.serving import serve
 from exec_server.streams.byte_stream import ByteStream
 from exec_server.streams.socket_bridge import SocketBridge
 from exec_server.streams.turns import StreamTurns
-from tests.support.wire import PATIENCE
+from tests.support.wire import PATIENCE, Wire
 
 
 async def accepted(wire, address):
@@ -46,6 +49,52 @@ async def test_the_reason_of_a_peer_is_kept_in_short(wire):
         await wire.send({"method": "stream/reset", "params": params})
         told = await wire.call("stream/resume", {"streams": {"s": {"received": 0}}})
         assert told["streams"]["s"]["reset"] == "x" * 256
+
+
+def reset_at_once(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+async def test_a_connection_that_is_reset_before_it_is_accepted_does_no_harm(caplog):
+    """A stranger can do that again and again, to a port that is open for other machines."""
+    async with serve(stream_allow=["listen:0.0.0.0:*"]) as server, Wire(server.url) as wire:
+        await wire.initialize()
+        bound = await wire.call("stream/listen", {"listenerId": "l", "host": "0.0.0.0", "port": 0})
+        for _ in range(20):
+            reset_at_once(socket.create_connection(("127.0.0.1", bound["port"])))
+        event = await accepted(wire, ("127.0.0.1", bound["port"]))
+        assert event["number"] <= 21
+    assert "Traceback" not in caplog.text and "Exception" not in caplog.text
+
+
+async def test_a_port_that_resets_every_connection_is_told_as_such(wire, caplog):
+    stop = threading.Event()
+
+    def accept(listener: socket.socket) -> None:
+        while not stop.is_set():
+            reset_at_once(listener.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        accepting = threading.Thread(target=accept, args=(listener,))
+        accepting.start()
+        try:
+            for number in range(100):
+                params = {"streamId": f"s{number}", "host": "127.0.0.1", "port": port}
+                answer = await wire.answer(await wire.request("stream/open", params))
+                if "error" in answer:
+                    assert "Connection reset by peer" in answer["error"]["message"]
+                else:
+                    assert (answer["result"]["address"], answer["result"]["port"]) == (
+                        "127.0.0.1",
+                        port,
+                    )
+        finally:
+            stop.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            accepting.join()
+    assert "Traceback" not in caplog.text
 
 
 class Silent:

@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from exec_server.errors import ConfigurationError
+
 # The name under which known_hosts has the key, for every environment: the ssh server is always a
 # program of this user on this machine.
 ALIAS = "exec-server"
@@ -25,7 +27,8 @@ class HostKey:
         return self._directory / _KNOWN_HOSTS_FILE
 
     def private_key(self) -> bytes:
-        """The key in OpenSSH's format. Raises OSError."""
+        """The key in OpenSSH's format. Raises OSError, and ConfigurationError as `ensure` does."""
+        self._check_directory()
         try:
             return (self._directory / _KEY_FILE).read_bytes()
         except FileNotFoundError:
@@ -33,8 +36,12 @@ class HostKey:
             return (self._directory / _KEY_FILE).read_bytes()
 
     def ensure(self) -> None:
-        """Make the key if there is none, and let known_hosts agree with it. Raises OSError."""
+        """Make the key if there is none, and let known_hosts agree with it.
+
+        Raises OSError, and ConfigurationError if another user could have put the key there.
+        """
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._check_directory()
         path = self._directory / _KEY_FILE
         if not path.exists():
             _write_new(path, _made_key())
@@ -42,6 +49,17 @@ class HostKey:
         pinned = f"{ALIAS} {_public_text(path.read_bytes())}\n".encode()
         if not self.known_hosts.exists() or self.known_hosts.read_bytes() != pinned:
             _replace(self.known_hosts, pinned)
+
+    def _check_directory(self) -> None:
+        try:
+            found = self._directory.stat()
+        except FileNotFoundError:
+            return
+        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
+            raise ConfigurationError(
+                f"{self._directory} is not used, because other users can write to it: "
+                f"give it the mode 0700 and your own user, or set XDG_STATE_HOME"
+            )
 
 
 def _made_key() -> bytes:

@@ -56,13 +56,23 @@ def use_open_door(path: str) -> bool:
     return True
 
 
+def _is_own(door: socket.socket) -> bool:
+    """True if the listener is a program of this user, as far as the system tells."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    # Three numbers: of the process, the user and the group.
+    found = door.getsockopt(socket.SOL_SOCKET, option, 12)
+    return int.from_bytes(found[4:8], sys.byteorder) == os.geteuid()
+
+
 def find_door(path: str | os.PathLike[str]) -> socket.socket | None:
     """A connection to a door that is open, if there is one."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         door.settimeout(_ANSWER_SECONDS)
         door.connect(os.fspath(path))
-        if door.recv(1) == WELCOME:
+        if _is_own(door) and door.recv(1) == WELCOME:
             door.settimeout(None)
             return door
     except OSError:

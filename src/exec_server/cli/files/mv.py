@@ -194,8 +194,9 @@ class _Moving(Copying):
         except (RpcError, UnicodeError):
             return False
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().removeprefix("mv: ")
-            raise InvalidRequest(said or "mv has failed on the server")
+            said = done.stderr.decode(errors="replace").removeprefix("mv: ").splitlines()
+            more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
+            raise InvalidRequest(f"{said[0]}{more}" if said else "mv has failed on the server")
         return True
 
     async def _copy_and_remove(self, source: Target, destination: Target) -> None:

@@ -42,8 +42,12 @@ def read_host(text: str) -> Host:
 
 async def dial_tcp(
     host: Host, port: int, *, rules: StreamRules, seconds: float, floor: HostFloor | None
-) -> socket.socket:
-    """A socket that is connected to *host*, if the rules and the principal's *floor* allow it."""
+) -> tuple[socket.socket, Address]:
+    """A socket that is connected to *host*, if the rules and the principal's *floor* allow it.
+
+    The second value is the address that it is connected to, which a socket that was reset has
+    forgotten.
+    """
     if floor is not None:
         floor.check(f"[{host}]" if ":" in host else host)
     addresses = await resolve(host, port, seconds=seconds)
@@ -75,13 +79,13 @@ async def resolve(host: Host, port: int, *, seconds: float) -> list[Address]:
 
 async def _first_connected(
     addresses: list[Address], host: str, port: int, seconds: float
-) -> socket.socket:
+) -> tuple[socket.socket, Address]:
     what = f"cannot connect to {joined(host, port)}"
     last: OSError | None = None
     for address in addresses:
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         try:
-            return await _connected(family, (str(address), port), seconds)
+            return await _connected(family, (str(address), port), seconds), address
         except TimeoutError:
             last = OSError(errno.ETIMEDOUT, "")
         except OSError as exc:

@@ -16,6 +16,9 @@ from exec_server.transport.loopback_users import is_on_loopback, user_refusal
 
 logger = logging.getLogger(__name__)
 
+# A host and a port; None for a Unix socket.
+PeerAddress = tuple[str, int] | None
+
 _BACKLOG = 128
 # After a lack of descriptors it tries again so much later.
 _PAUSE_SECONDS = 0.5
@@ -43,7 +46,8 @@ class StreamListener:
         self.path = path
         # How many streams it has accepted.
         self.count = 0
-        self.on_accepted: Callable[[StreamListener, socket.socket], None] | None = None
+        # Called with each connection, and where it comes from.
+        self.on_accepted: Callable[[StreamListener, socket.socket, PeerAddress], None] | None = None
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._is_accepting = False
@@ -81,7 +85,8 @@ class StreamListener:
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._sock.accept()
+            # The address comes with it: a connection that was reset has none any more.
+            sock, peer = self._sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError:
@@ -95,7 +100,7 @@ class StreamListener:
         if self.on_accepted is None or refusal is not None:
             sock.close()
         else:
-            self.on_accepted(self, sock)
+            self.on_accepted(self, sock, None if self.path is not None else (peer[0], peer[1]))
 
 
 async def bind_tcp(

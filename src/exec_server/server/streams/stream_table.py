@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
@@ -16,7 +15,12 @@ from exec_server.protocol.envelope import encode_notification
 from exec_server.protocol.method import Event
 from exec_server.rpc import boundary
 from exec_server.server.streams.dialling import dial_tcp, dial_unix, read_host
-from exec_server.server.streams.stream_listener import StreamListener, bind_tcp, bind_unix
+from exec_server.server.streams.stream_listener import (
+    PeerAddress,
+    StreamListener,
+    bind_tcp,
+    bind_unix,
+)
 from exec_server.server.streams.stream_rules import StreamRules, joined
 from exec_server.state.window import WindowBudget
 from exec_server.streams.byte_stream import ACK_BYTES, ByteStream
@@ -140,18 +144,20 @@ class StreamTable:
         seconds = self._limits.stream_connect_timeout
         if params.path is not None:
             self._rules.check_path(params.path)
-            sock = await dial_unix(params.path, seconds=seconds)
+            sock, peer = await dial_unix(params.path, seconds=seconds), None
             shown = params.path
         else:
             host, port = read_host(params.host or ""), params.port or 0
-            sock = await dial_tcp(host, port, rules=self._rules, seconds=seconds, floor=floor)
-            shown = joined(host, port)
+            sock, address = await dial_tcp(
+                host, port, rules=self._rules, seconds=seconds, floor=floor
+            )
+            shown, peer = joined(host, port), (str(address), port)
         if self._is_closed or params.stream_id in self._streams:
             sock.close()
             is_used = "the session has ended" if self._is_closed else "the id is used already"
             raise InvalidRequest(is_used)
         entry = self._add(params.stream_id, sock, shown, window=params.window, acks=params.acks)
-        return _opened_result(entry.stream, None if params.path else sock.getpeername())
+        return _opened_result(entry.stream, peer)
 
     async def _bind(self, params: streams.ListenParams) -> streams.ListenResult:
         listener = self._listeners.get(params.listener_id)
@@ -230,14 +236,13 @@ class StreamTable:
         SocketBridge(sock, stream, self.turns)
         return entry
 
-    def _accepted(self, listener: StreamListener, sock: socket.socket) -> None:
+    def _accepted(self, listener: StreamListener, sock: socket.socket, peer: PeerAddress) -> None:
         stream_id = self._next_id(listener)
-        peer = None if listener.path is not None else sock.getpeername()
-        shown = listener.shown if peer is None else joined(*peer[:2])
+        shown = listener.shown if peer is None else joined(*peer)
         entry = self._add(
             stream_id, sock, shown, window=listener.window, acks=listener.acks, listener=listener
         )
-        host, port = (None, None) if peer is None else peer[:2]
+        host, port = (None, None) if peer is None else peer
         entry.accepted = streams.AcceptedEvent(
             listener.id, stream_id, listener.count, entry.stream.window, host, port, ACK_BYTES
         )
@@ -390,8 +395,8 @@ class StreamTable:
             entry.stream.break_off("the session has ended")
 
 
-def _opened_result(stream: ByteStream, peer: tuple[Any, ...] | None) -> streams.OpenResult:
+def _opened_result(stream: ByteStream, peer: PeerAddress) -> streams.OpenResult:
     result = streams.OpenResult(stream.window, acks=ACK_BYTES)
     if peer is not None:
-        result.address, result.port = str(ipaddress.ip_address(peer[0])), peer[1]
+        result.address, result.port = peer
     return result
