@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from functools import partial
 from typing import Any
 
@@ -227,3 +228,9 @@ def test_functions_of_coroutines_are_told_apart_as_python_does(kind: str):
         assert late_modules._unwrap(f) is inspect.unwrap(f)
     stop = functools.wraps(work)(lambda: None)
     assert late_modules._unwrap(stop, stop=lambda f: True) is stop
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a", " a\n\n \r\n\tb\x0cc\u2028d", "\x1c\x1f\u3000\na"])
+def test_lines_are_indented_as_python_does(text: str):
+    for predicate in (None, str.isspace, lambda line: True):
+        assert late_modules._indent(text, "> ", predicate) == textwrap.indent(text, "> ", predicate)

@@ -28,6 +28,7 @@ LATE = (
     "locale",
     "msgspec.inspect",
     "platform",
+    "textwrap",
     "tokenize",
     # Python 3.11 defines the classes of this one in Python, and replaces them by those in C.
     *(("datetime",) if sys.version_info < (3, 12) else ()),
@@ -112,6 +113,9 @@ def _answers(name: str) -> dict[str, Any]:
             "unwrap": _unwrap,
             "isfunction": _isfunction,
         }
+    if name == "textwrap":
+        # It is needed for the text of every exception, also without a free descriptor.
+        return {"indent": _indent}
     if name == "datetime":
         names = vars(import_module("_datetime"))
         return {key: value for key, value in names.items() if not key.startswith("__")}
@@ -153,3 +157,9 @@ def _unwrap(func: Any, *, stop: Any = None) -> Any:
 
 def _isfunction(object: object) -> bool:
     return isinstance(object, FunctionType)
+
+
+def _indent(text: str, prefix: str, predicate: Any = None) -> str:
+    """`textwrap.indent`: *prefix* before lines that are not blank, or that *predicate* likes."""
+    wanted = predicate or str.strip
+    return "".join(f"{prefix}{line}" if wanted(line) else line for line in text.splitlines(True))

@@ -168,7 +168,7 @@ def _is_address(host: str) -> bool:
     name = host.rpartition("]")[0].removeprefix("[") or host.partition(":")[0]
     if name in ("", "localhost"):
         return True
-    # Only a page that is for people on this machine asks.
+    # Only requests for metrics that have no token come here.
     from ipaddress import ip_address
 
     try:
