@@ -6,8 +6,9 @@
 Each row is the least and the median of several starts. Processor time, user and system, is that of
 the started program with all that it waited for; of a server also that of its keeper, from its start
 to its first answer to `initialize`. Floors are measured in the same rounds: Python alone, and
-Python with the libraries that a server needs. With --beside, the same commands also run from
-another source tree, in turns. At the end stands the private memory at rest, after the first answer,
+Python with the libraries that a server needs: as they are, and lean, as our program loads them
+(what they rarely use is late, and no garbage is collected). With --beside, the same commands also
+run from another source tree, in turns. At the end stands the private memory at rest, after the first answer,
 of the server and its keeper, beside that of the same floors.
 """
 
@@ -34,11 +35,28 @@ from bench.client import Client
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PROGRAM = [sys.executable, str(Path(sys.executable).with_name("exec-server"))]
+# The libraries of a server as our program loads them, without a line of ours that is not for this.
+_LEAN = f"""
+import sys
+sys.path.insert(0, {str(_ROOT / "src")!r})
+from exec_server.cli import late_modules, lean_libraries
+from exec_server.cli.loading import loading
+late_modules.use()
+with loading():
+    lean_libraries.load_msgspec()
+    import asyncio, uvloop
+"""
 _FLOORS = {
-    "floor: python alone": "pass",
-    "floor: import asyncio": "import asyncio",
-    "floor: and uvloop, msgspec": "import asyncio, uvloop, msgspec",
-    "floor: and picows": "import asyncio, uvloop, msgspec, picows",
+    "floor: python alone": ["-c", "pass"],
+    "floor: python -I -S, as the keeper": ["-I", "-S", "-c", "pass"],
+    "floor: import asyncio": ["-c", "import asyncio"],
+    "floor: and uvloop, msgspec": ["-c", "import asyncio, uvloop, msgspec"],
+    "floor: and picows": ["-c", "import asyncio, uvloop, msgspec, picows"],
+    "floor: asyncio, uvloop, msgspec, lean": ["-c", _LEAN],
+    "floor: and the part of picows, lean": [
+        "-c",
+        f"{_LEAN}    from exec_server.transport import picows_names",
+    ],
 }
 
 # After its first answer a keeper may still be loading.
@@ -81,8 +99,8 @@ def _measure(rows: dict[str, Callable[[], float]], rounds: int) -> dict[str, lis
 
 def _rows(trees: dict[str, Path], home: str) -> dict[str, Callable[[], float]]:
     rows: dict[str, Callable[[], float]] = {}
-    for name, code in _FLOORS.items():
-        rows[name] = partial(_program, [sys.executable, "-c", code], _plain_env())
+    for name, words in _FLOORS.items():
+        rows[name] = partial(_program, [sys.executable, *words], _plain_env())
     for tree, path in trees.items():
         env = _env(path, home)
         rows[f"{tree}: --version"] = partial(_program, [*_PROGRAM, "--version"], env)
@@ -108,7 +126,7 @@ def _env(tree: Path, home: str) -> Environment:
 
 def _memory(trees: dict[str, Path], home: str) -> dict[str, int]:
     """The private memory of the floors, and of servers with their keepers, in bytes."""
-    found = {name: _floor_memory(code) for name, code in _FLOORS.items()}
+    found = {name: _floor_memory(words) for name, words in _FLOORS.items()}
     for tree, path in trees.items():
         with _serving(_env(path, home)) as server:
             _initialize(_url(server))
@@ -119,10 +137,11 @@ def _memory(trees: dict[str, Path], home: str) -> dict[str, int]:
     return found
 
 
-def _floor_memory(code: str) -> int:
+def _floor_memory(words: list[str]) -> int:
+    *options, code = words
     waiting = f"{code}\nimport os\nos.write(1, b'.')\nos.read(0, 1)"
     with subprocess.Popen(
-        [sys.executable, "-c", waiting],
+        [sys.executable, *options, waiting],
         env=_plain_env(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -67,15 +67,16 @@ RULES = {
     "hub": "access audit memory protocol.registry relay.frame relay.keys prometheus transport "
     "version errors limits",
     # These join the joins.
-    "client_urls": "client remote protocol.registry errors",
+    "connecting": "client remote protocol.registry errors",
+    "client_urls": "client connecting",
     "remote_server": "audit.audit_file recording server remote version errors",
     "hidden_state": "remote.state_dir sandbox.own_places",
-    "local_server": "client_urls hidden_state server client transport limits",
+    "local_server": "connecting hidden_state server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
     "web": "access audit.masking client hub.http transport recording terminal protocol errors "
     "limits",
     "cli": "terminal access audit errors limits printable protocol transport sandbox relay "
-    "server client remote hub hidden_state local_server client_urls remote_server "
+    "server client remote hub hidden_state local_server connecting remote_server "
     "schema conformance version integrations.mcp ssh_door web recording defaults",
     # Channels of OpenSSH on the client.
     "ssh_door": "memory client protocol version errors",
@@ -476,7 +477,7 @@ def test_an_import_down_the_tree_is_found(name, source):
         ("relay.frame", "from google.protobuf.message import DecodeError"),
         ("server.handlers.fs", "from ...files.operations import local"),
         ("server.handlers.fs", "from ..context import Context"),
-        ("cli.main", "from exec_server import client_urls"),
+        ("cli.main", "from exec_server import connecting"),
         ("__init__", "from exec_server.client.client import ExecServerClient"),
         ("__main__", "from exec_server.cli.main import main"),
         ("process.keeper", "import os, select, signal"),

@@ -21,7 +21,7 @@ from exec_server.client.connect_options import (
 from exec_server.client.environments.manager import EnvironmentManager, load_environments
 from exec_server.client.environments.open_environment import Connectors
 from exec_server.client.session_link import ConnectionState
-from exec_server.client_urls import SCHEMES, rendezvous
+from exec_server.connecting import SCHEMES, rendezvous
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.transport.connection import Connection
 from exec_server.transport.memory_connection import memory_pair

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from exec_server.cli.late_modules import LATE
 from tests.support.modules import loaded, own, unwanted
 
 _PROGRAM = [sys.executable, "-X", "importtime", "-P", "-m", "exec_server"]
@@ -67,6 +68,7 @@ def test_a_server_listens_without_what_it_may_never_need(server: tuple[str, Path
     assert not unwanted(modules, *libraries, *others, *tables)
     parts = ("client", "remote.executor", "hub", "outbound.exchanges", "screens", "network")
     late = ("files", "discovery", "recording", "audit", "process.durable", "schema")
+    assert not unwanted(modules, *LATE, "dis", "ast", "opcode")
     assert not unwanted(modules, *(f"exec_server.{name}" for name in (*parts, *late)))
     assert own(modules) <= 200
 
@@ -78,6 +80,8 @@ def test_run_loads_neither_a_server_nor_proxies(server: tuple[str, Path]):
     others = ("tomllib", "shutil", "gettext", "dataclasses")
     parts = ("server", "hub", "process", "remote.harness", "outbound", "web", "ssh_door")
     late = ("terminal", "client.files.remote_files", "client.http.remote_http", "cli.process.shell")
+    late += ("sandbox", "cli.sandbox.denial_advice", "cli.files")
     names = (f"exec_server.{name}" for name in (*parts, *late, "client.streams.forwards"))
+    assert not unwanted(modules, *LATE, "dis", "ast", "opcode")
     assert not unwanted(modules, *libraries, *others, *names)
     assert own(modules) <= 175

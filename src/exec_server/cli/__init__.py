@@ -3,6 +3,7 @@
 main.py              runs the command that the first word names
 program_name.py      the name of the program, and what `--version` prints
 loading.py           loads modules without garbage collections
+late_modules.py      stands in for modules that libraries rarely use, until they use them
 lean_libraries.py    loads argparse and msgspec without what they can do without
 quick_exit.py        ends the program without taking its modules apart
 commands.py          the table of commands; dispatch, help, suggestions and completion use it

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from exec_server.cli import exit_codes, log_setup
+from exec_server.cli.loading import loading
 from exec_server.cli.options import TOKEN_VARIABLE
 from exec_server.errors import ExecServerError, RegistryError
 
@@ -21,7 +22,8 @@ logger = logging.getLogger(__name__)
 def in_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run *main* on uvloop if it is installed, else on asyncio's own event loop."""
     try:
-        import uvloop
+        with loading():
+            import uvloop
     except ImportError:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -81,7 +81,7 @@ def _dialler(text: str, token: Token | None, pin: str | None) -> NoiseDialler | 
     """The dialler of an environment; None if *text* is the name of a file."""
     from exec_server.client.connect_options import ConnectOptions, UrlOptions
     from exec_server.client.environments.kinds import RendezvousEnvironment
-    from exec_server.client_urls import noise_dialler, rendezvous
+    from exec_server.connecting import noise_dialler, rendezvous
 
     if server_access.is_url(text):
         token = token or os.environ.get(TOKEN_VARIABLE) or None

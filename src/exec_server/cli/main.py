@@ -73,6 +73,9 @@ def _run(words: list[str], *, is_program: bool) -> int:
 
         hide(words)
     if is_program:
+        from exec_server.cli import late_modules
+
+        late_modules.use()
         with loading():
             lean_libraries.load_msgspec()
     if entry is not None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 
-_OS_ERROR = re.compile(r" ?\(os error (\d{1,9})\)\Z")
+_OS_ERROR = r" ?\(os error (\d{1,9})\)\Z"
 
 
 def os_error_number(text: str) -> int | None:
     """The number of the operating system's error that ends *text*, if one does."""
-    found = _OS_ERROR.search(text)
+    found = re.search(_OS_ERROR, text)
     return int(found[1]) if found else None
 
 
 def without_os_error(text: str) -> str:
     """*text* for people, without the number."""
-    return _OS_ERROR.sub("", text)
+    return re.sub(_OS_ERROR, "", text)

@@ -14,6 +14,7 @@ from exec_server.protocol.registry import NOISE_SCHEMES
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
+    from exec_server.client.connect_keywords import UrlKeywords
     from exec_server.client.environments.manager import EnvironmentManager
     from exec_server.client.session_link import ConnectionState
 
@@ -87,19 +88,22 @@ def open_server(
     """
     variable = os.environ.get(TOKEN_VARIABLE) or None
     if is_url(server):
-        from exec_server.client_urls import connect
+        from exec_server.connecting import Connecting
 
-        return connect(
-            server,
-            token=token or variable,
-            pin=pin,
-            client_name=client_name,
-            session_token=session_token,
-            take_over=take_over,
-            on_state=on_state,
-            limits=limits,
-            **tls_files(),
-        )
+        files = tls_files()
+        options: UrlKeywords = {
+            "token": token or variable,
+            "pin": pin,
+            "client_name": client_name,
+            "session_token": session_token,
+            "take_over": take_over,
+            "on_state": on_state,
+            "limits": limits,
+            "ca_file": files["ca_file"],
+            "client_cert": files["client_cert"],
+            "client_key": files["client_key"],
+        }
+        return Connecting(server, options)
     manager = environments()
     if getattr(manager.resolve(server), "token", None) is None:
         token = token or variable

@@ -6,6 +6,7 @@ connect_options.py   every option of `connect`, once
 connect_keywords.py  the same as keyword arguments; generated
 arguments.py         checks of what callers pass in
 os_errors.py         errors of the system over there as OSErrors
+keyword_help.py      the options of a struct as keyword arguments, for `help()`
 url_schemes.py       from a URL to a function that opens a connection
 client_tls.py        the authorities that a client trusts, and its certificate
 session_link.py      keeps a connection, and replaces it when it is lost

@@ -83,7 +83,7 @@ class ExecServerClient(Processes, StreamLists, StreamCalls):
     ) -> Self:
         """Connect and shake hands; see `exec_server.connect` for what may fail.
 
-        *schemes* are needed for servers behind a registry: `exec_server.client_urls.SCHEMES`.
+        *schemes* are needed for servers behind a registry: `exec_server.connecting.SCHEMES`.
         """
         options = as_options(
             UrlOptions,

@@ -12,7 +12,6 @@ UrlOptions by `scripts/sync_twin.py` (connect_keywords.py). All times are in sec
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from exec_server.client.session_link import ConnectionState
 
 S = TypeVar("S", bound=msgspec.Struct)
-F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_CLIENT_NAME = "exec-server-client"
 
@@ -123,26 +121,3 @@ def as_options(kind: type[S], source: msgspec.Struct, **changes: Any) -> S:
     """A *kind* with the values of the fields that it shares with *source*, and with *changes*."""
     shared = {*kind.__struct_fields__} & {*source.__struct_fields__} - {*changes}
     return kind(**{name: getattr(source, name) for name in shared}, **changes)
-
-
-def with_keywords_of(kind: type[msgspec.Struct]) -> Callable[[F], F]:
-    """Show the fields of *kind* as keyword arguments in `help()`, instead of `**options`."""
-
-    def decorate(function: F) -> F:
-        signature = inspect.signature(function)
-        first = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        keywords = zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True)
-        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*first, *(_keyword(kind, name, default) for name, default in keywords)]
-        )
-        return function
-
-    return decorate
-
-
-def _keyword(kind: type, name: str, default: object) -> inspect.Parameter:
-    owner = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", ()))
-    annotation = owner.__annotations__[name]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from exec_server.errors import RpcError
 
-_OS_ERROR = re.compile(r"(?:\A|: )([^:]*?) ?\(os error (\d{1,9})\)\Z")
+_OS_ERROR = r"(?:\A|: )([^:]*?) ?\(os error (\d{1,9})\)\Z"
 # Refusals without a number, as every server words them.
 _REFUSALS = {
     "path contains a symbolic link": errno.ELOOP,
@@ -33,7 +33,7 @@ def as_os_error(error: RpcError) -> RpcError:
     """*error* as an exception that is an OSError as well, if its errno is known or in its text."""
     if isinstance(error, OSError):
         return error
-    found = _OS_ERROR.search(error.message)
+    found = re.search(_OS_ERROR, error.message)
     number = error.errno or _REFUSALS.get(error.message) or (int(found[2]) if found else None)
     if number is None:
         return error

@@ -13,7 +13,7 @@ from exec_server.transport.connection import Connection
 from exec_server.transport.dial import dial
 
 # Returns how to dial a URL, or None if the URL is not of this scheme. The schemes that need other
-# packages are passed as arguments; `exec_server.client_urls` has them.
+# packages are passed as arguments; `exec_server.connecting` has them.
 Scheme = Callable[[str, UrlOptions], Dialler | None]
 Schemes = Sequence[Scheme]
 

@@ -12,7 +12,6 @@ from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.printable import printable
 from exec_server.protocol.denials import NETWORK_GRANT
-from exec_server.sandbox.grant_file import add_grant, grant_file
 
 if TYPE_CHECKING:
     from exec_server.client.process.remote_process import RemoteProcess
@@ -129,6 +128,8 @@ class Questions:
                     self._remember(denial.grant)
 
     def _remember(self, grant: str) -> None:
+        from exec_server.sandbox.grant_file import add_grant, grant_file
+
         try:
             add_grant(grant_file(), self._server, grant)
         except ConfigurationError as exc:

@@ -1,9 +1,12 @@
-"""What a command of the prompt says at its end about denials: in words, or in JSON."""
+"""What a command of the prompt says at its end about denials: in words, or in JSON.
+
+What only a command in a sandbox needs is loaded for such a command.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,14 +14,15 @@ from exec_server.cli.log_setup import print_warning
 from exec_server.cli.process.asking import Questions
 from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.cli.process.run_options import RunOptions
-from exec_server.cli.sandbox.denial_advice import Advice, advice, lines, one_line, refusals
 from exec_server.cli.server_access import shown
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.watched_process import WatchedProcess
 from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.printable import printable
-from exec_server.sandbox.grant_file import grant_file, load_grants
+
+if TYPE_CHECKING:
+    from exec_server.cli.sandbox.denial_advice import Advice
 
 
 async def is_recorded(client: ExecServerClient, options: RunOptions) -> bool:
@@ -34,6 +38,8 @@ async def remembered_grants(client: ExecServerClient, options: RunOptions) -> li
     """What the user has allowed for good to sandboxed commands on the server of *options*."""
     if options.sandbox is None or options.learn:
         return []
+    from exec_server.sandbox.grant_file import grant_file, load_grants
+
     try:
         found = load_grants(grant_file()).get(shown(options.server), [])
     except ConfigurationError as exc:
@@ -65,6 +71,8 @@ async def tell_denials(
     denials = await questions.refused(process)
     if not denials:
         return False
+    from exec_server.cli.sandbox.denial_advice import advice, lines, one_line
+
     advised = advice(denials, options.sandbox)
     for line in lines(denials, advised) if options.ask else (one_line(denials, advised),):
         say(line)
@@ -93,11 +101,15 @@ async def denial_facts(
     denials = await questions.refused(process)
     facts: dict[str, Any] = {"denials": msgspec.to_builtins(denials)}
     if denials:
+        from exec_server.cli.sandbox.denial_advice import advice
+
         facts["options"] = advice(denials, options.sandbox).options
     return facts
 
 
 async def _learned(process: RemoteProcess, options: RunOptions, questions: Questions) -> Advice:
+    from exec_server.cli.sandbox.denial_advice import advice
+
     assert options.sandbox is not None
     return advice(await questions.refused(process), options.sandbox, own=_own_folder(options))
 
@@ -120,6 +132,10 @@ async def tell_denied(process: RemoteProcess | WatchedProcess) -> bool:
     except ExecServerError:
         # Nothing is recorded.
         return False
+    if not found.denials:
+        return False
+    from exec_server.cli.sandbox.denial_advice import refusals
+
     for line in refusals(found.denials):
         say(line)
-    return bool(found.denials)
+    return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 from msgspec import UnsetType
 
-from exec_server.cli.files.progress_bar import size
 from exec_server.cli.log_setup import print_note
 from exec_server.cli.process.own_terminal.connection_notices import say
 from exec_server.client.process.remote_process import RemoteProcess
@@ -135,7 +134,12 @@ def _seconds(value: float | None) -> str | None:
 
 
 def _bytes(value: int | None, what: str, *, at_most: bool = False) -> str | None:
-    return None if value is None else f"{'at most ' if at_most else ''}{size(value)}{what}"
+    if value is None:
+        return None
+    # Few commands are asked what they used.
+    from exec_server.cli.files.progress_bar import size
+
+    return f"{'at most ' if at_most else ''}{size(value)}{what}"
 
 
 def _sender(by: EndedBy | None) -> str:

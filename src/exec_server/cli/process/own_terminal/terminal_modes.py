@@ -21,7 +21,7 @@ _SOFT_RESET = frozenset((1, 6, 7, 25, 66, 69))
 
 _SEQUENCE = rb"\x1b(?:\[([0-?]*)([ -/]*)([@-~])|([=>c])|[()]([0-9A-Za-z])|(\][012];))|(\x0e)"
 # A sequence that has begun at the end of the data. A longer one is not one of those we look for.
-_BEGINNING = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,2}|[()]|\][012]?)?\Z")
+_BEGINNING = rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,2}|[()]|\][012]?)?\Z"
 # A terminal keeps its titles on a stack.
 PUSH_TITLE, _POP_TITLE = b"\x1b[22;0t", b"\x1b[23;0t"
 _MOST_TITLES = 10
@@ -66,7 +66,7 @@ class TerminalModes:
                 self.has_title = True
             else:
                 self._has_graphics = match[5] not in (None, b"B")
-        beginning = _BEGINNING.search(data, end)
+        beginning = re.compile(_BEGINNING).search(data, end)
         self._rest = beginning[0] if beginning else b""
 
     def enter(self, *, has_keyboard: bool = False) -> bytes:
