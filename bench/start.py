@@ -8,8 +8,8 @@ the started program with all that it waited for; of a server also that of its ke
 to its first answer to `initialize`. Floors are measured in the same rounds: Python alone, and
 Python with the libraries that a server needs: as they are, and lean, as our program loads them
 (what they rarely use is late, and no garbage is collected). With --beside, the same commands also
-run from another source tree, in turns. At the end stands the private memory at rest, after the first answer,
-of the server and its keeper, beside that of the same floors.
+run from another source tree, in turns. At the end stands the private memory at rest, after the
+first answer, of the server and its keeper, beside that of the same floors.
 """
 
 from __future__ import annotations
