@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from exec_server.ssh_door.doorkeeper import Doorkeeper
 from exec_server.ssh_door.open_doors import door_path, find_door
 from tests.requirements import requirement
 from tests.support.modules import loaded, own, unwanted
-from tests.support.ssh_host import SshHost, place_for_sockets
+from tests.support.ssh_host import PATIENCE, SshHost, place_for_sockets
 
 
 def doors(host: SshHost) -> list[Path]:
@@ -121,3 +126,52 @@ def test_the_door_of_another_user_is_no_door(tmp_path):
             assert stranger.stdout.readline() == b"listens\n"
             assert find_door(path) is None
             stranger.kill()
+
+
+@contextlib.contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
+    copies: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                copies.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for each in copies:
+            os.close(each)
+
+
+@requirement("ssh:linger")
+async def test_a_lack_of_descriptors_ends_no_connection(tmp_path):
+    with place_for_sockets() as place, contextlib.ExitStack() as stack:
+        served: list[socket.socket] = []
+        has_two = asyncio.Event()
+
+        async def serve_one(sock: socket.socket) -> None:
+            served.append(stack.enter_context(sock))
+            if len(served) == 2:
+                has_two.set()
+            await asyncio.get_running_loop().create_future()
+
+        first, other = socket.socketpair()
+        stack.enter_context(other)
+        keeper = Doorkeeper(place / "door", serve_one, linger=60)
+        async with asyncio.timeout(PATIENCE):
+            running = asyncio.create_task(keeper.run(first))
+            # It listens at once.
+            await asyncio.sleep(0)
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            with no_descriptors_left():
+                client.connect(str(place / "door"))
+                # The keeper has tried to accept it by then.
+                for _ in range(20):
+                    await asyncio.sleep(0)
+            assert not running.done()
+            await has_two.wait()
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running

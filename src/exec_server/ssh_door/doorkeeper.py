@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 # More connections at a time share too little of one processor: the next one starts its own door.
 _MOST_CONNECTIONS = 8
 
+# After a lack of descriptors it tries again so much later.
+_PAUSE_SECONDS = 0.5
+
 ServeOne = Callable[[socket.socket], Awaitable[None]]
 
 
@@ -75,7 +78,13 @@ class Doorkeeper:
     async def _accept(self, tasks: asyncio.TaskGroup, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            sock, _ = await loop.sock_accept(listener)
+            try:
+                sock, _ = await loop.sock_accept(listener)
+            except OSError as exc:
+                # There are no descriptors left, for example. The connections that there are go on.
+                logger.warning("a connection could not be accepted: %s", exc)
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
             is_welcome = len(self._serving) < _MOST_CONNECTIONS
             with contextlib.suppress(OSError):
                 sock.send(WELCOME if is_welcome else BUSY)

@@ -126,6 +126,12 @@ async def test_what_a_pattern_of_the_command_line_names_is_never_removed(server,
     patterns = ["-x", "#*#", "-x", "blank ", "-x", "./build", "-x", "\\!bang"]
     await done("sync", "--delete", *patterns, here, f"{server.url}:{there}")
     assert sorted(os.listdir(there)) == sorted(names)
+    (tmp_path / "ignore").write_bytes(
+        b"\xef\xbb\xbfbuild\r\n# a comment\r\n\\#*#\nblank\\ \n\\!bang\n"
+    )
+    patterns = ["--exclude-from", str(tmp_path / "ignore")]
+    await done("sync", "--delete", *patterns, here, f"{server.url}:{there}")
+    assert sorted(os.listdir(there)) == sorted(names)
     # A variable that is not set would protect nothing.
     for nothing in ("", "/", "./"):
         failed = await run("sync", "--delete", "-x", nothing, here, f"{server.url}:{there}")

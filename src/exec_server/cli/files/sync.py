@@ -139,7 +139,8 @@ def _patterns(values: argparse.Namespace) -> tuple[str, ...]:
     """All patterns, of which the last one that matches decides."""
     lines: list[str] = []
     for path in values.exclude_from:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        # Some editors of Windows begin a file with a mark, which is no part of the first pattern.
+        with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
             lines += file.read().splitlines()
     return (*lines, *reversed(values.patterns))
 

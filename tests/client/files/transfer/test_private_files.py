@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from exec_server.client.files.remote_files import RemoteFiles
+from exec_server.client.files.transfer.local_tree import LocalTree
 from exec_server.client.files.transfer.remote_tree import RemoteTree
+from exec_server.client.files.transfer.tree import part_name
 from exec_server.client_urls import connect
 from tests.requirements import requirement
 from tests.support.wire import PATIENCE
@@ -92,6 +94,26 @@ async def test_an_open_root_does_not_open_its_files(server, tmp_path, source, se
         await client.fs.upload(source, tmp_path / "there" / "tree")
     assert seen == []
     assert 0o600 in packs
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@requirement("fs.transfer:private")
+@pytest.mark.parametrize("name", ["large", "small0"])
+async def test_nothing_is_written_to_a_part_of_another_user(server, tmp_path, source, name):
+    """In a directory such as /tmp another user can make a part first; its name can be guessed."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (entry,) = LocalTree(source / name).scan().entries
+    planted = there / os.fsdecode(part_name(entry, name.encode()))
+    planted.touch(0o666)
+    os.chown(planted, 65534, 65534)
+    with open(planted, "rb") as stranger:
+        async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+            await client.fs.download(source / name, there / name)
+        assert stranger.read() == b""
+    assert (there / name).read_bytes() == (source / name).read_bytes()
+    found = (there / name).stat()
+    assert (found.st_uid, found.st_mode & 0o777) == (os.geteuid(), 0o600)
 
 
 @requirement("fs.transfer:private")

@@ -269,14 +269,31 @@ def write_file(place: LocalPlace, entry: TreeEntry, data: bytes) -> None:
 def open_part(part: LocalPlace, flags: int, entry: TreeEntry) -> int:
     """Open the file that grows until it is complete, or create it. Raises OSError.
 
-    If the mode of *entry* is known, others cannot read the file before it has this mode.
+    If the mode of *entry* is known, others cannot read the file before it has this mode. A file
+    that another user has put there, whose name can be guessed, is replaced.
     """
     mode = 0o666 if entry.mode is None else 0o600
-    fd = os.open(part.name, os.O_RDWR | os.O_CREAT | flags | _QUIET, mode, dir_fd=part.directory)
+    flags |= os.O_RDWR | _QUIET
+    if not _has_own(part):
+        flags |= os.O_CREAT | os.O_EXCL
+    fd = os.open(part.name, flags, mode, dir_fd=part.directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise FileExistsError(f"{os.fsdecode(part.name)} is not a file")
     return fd
+
+
+def _has_own(part: LocalPlace) -> bool:
+    """True if there is a file of this user; one of another user is removed."""
+    try:
+        found = _stat(part)
+    except FileNotFoundError:
+        return False
+    if found.st_uid == os.geteuid() and found.st_nlink == 1:
+        return True
+    # On a file system that shows another owner for all files, a part cannot be continued.
+    os.unlink(part.name, dir_fd=part.directory)
+    return False
 
 
 def write_all(fd: int, data: bytes) -> None:
