@@ -2,6 +2,7 @@
 
     make start-bench ARGS='--rounds 15'
     make start-bench ARGS='--beside ../old/src'
+    make start-bench ARGS='--instructions --beside ../old/src'
 
 Each row is the least and the median of several starts. Processor time, user and system, is that of
 the started program with all that it waited for; of a server also that of its keeper, from its start
@@ -9,7 +10,9 @@ to its first answer to `initialize`. Floors are measured in the same rounds: Pyt
 Python with the libraries that a server needs: as they are, and lean, as our program loads them
 (what they rarely use is late, and no garbage is collected). With --beside, the same commands also
 run from another source tree, in turns. At the end stands the private memory at rest, after the
-first answer, of the server and its keeper, beside that of the same floors.
+first answer, of the server and its keeper, beside that of the same floors. With --instructions,
+valgrind counts the instructions of each start once, outside of the kernel and without the keeper.
+They are the same on a busy machine; those of the server have its end as well.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -69,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what starts cost in processor time.")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--beside", type=Path, metavar="SRC", help="another source tree")
+    parser.add_argument("--instructions", action="store_true", help="count them with valgrind")
     options = parser.parse_args()
     trees = {"ours": _ROOT / "src"}
     if options.beside is not None:
@@ -77,6 +81,9 @@ def main() -> None:
         compileall.compile_dir(tree, quiet=2)
     for name, value in machine.facts().items():
         print(f"{name}: {value}")
+    if options.instructions:
+        _print_instructions(trees)
+        return
     with tempfile.TemporaryDirectory(prefix="start-") as home:
         found = _measure(_rows(trees, home), options.rounds)
         memory = _memory(trees, home)
@@ -87,6 +94,47 @@ def main() -> None:
     for name, size in memory.items():
         print(f"{name:40}{size / 1e6:10.1f}")
     print(f"load average: {machine.load():.1f}")
+
+
+def _print_instructions(trees: dict[str, Path]) -> None:
+    print(f"{'instructions':40}{'millions':>10}")
+    with tempfile.TemporaryDirectory(prefix="start-") as home:
+        report = Path(home, "callgrind.out")
+        counting = ["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={report}"]
+        for name, start in _counted(trees, home, counting):
+            start()
+            total = next(
+                line.split()[1]
+                for line in report.read_text("latin-1").splitlines()
+                if line.startswith("totals:")
+            )
+            print(f"{name:40}{int(total) / 1e6:10.1f}", flush=True)
+
+
+def _counted(
+    trees: dict[str, Path], home: str, counting: list[str]
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    # The order of sets is that of the hashes of their texts.
+    fixed = {"PYTHONHASHSEED": "0"}
+    for name, words in _FLOORS.items():
+        program = [*counting, sys.executable, *words]
+        yield name, partial(_program, program, {**_plain_env(), **fixed})
+    for tree, path in trees.items():
+        env = {**_env(path, home), **fixed}
+        for word in ("--version", "--help"):
+            yield f"{tree}: {word}", partial(_program, [*counting, *_PROGRAM, word], env)
+        yield f"{tree}: server, first answer, end", partial(_answer_once, env, counting)
+        yield f"{tree}: run URL -- true", partial(_run_beside_server, env, counting)
+
+
+def _answer_once(env: Environment, counting: list[str]) -> None:
+    with _serving(env, counting) as server:
+        _initialize(_url(server))
+
+
+def _run_beside_server(env: Environment, counting: list[str]) -> None:
+    with _serving(env) as server:
+        _program([*counting, *_PROGRAM, "run", _url(server), "--", "true"], env)
 
 
 def _measure(rows: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
@@ -156,7 +204,7 @@ def _floor_memory(words: list[str]) -> int:
 def _program(words: list[str], env: Environment) -> float:
     """The processor time of a program that ends with success."""
     quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
-    pid = os.posix_spawn(words[0], words, env, file_actions=quiet)
+    pid = os.posix_spawnp(words[0], words, env, file_actions=quiet)
     _, status, usage = os.wait4(pid, 0)
     if status != 0:
         raise SystemExit(f"{' '.join(words)} failed: status {status}")
@@ -181,12 +229,14 @@ def _run(env: Environment) -> float:
 class _serving:
     """A server, which is ended with the block."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, before: Sequence[str] = ()) -> None:
         self._env = env
+        # The words of a program that runs the server.
+        self._before = before
 
     def __enter__(self) -> subprocess.Popen[bytes]:
         self._server = subprocess.Popen(
-            [*_PROGRAM, "--listen", "ws://127.0.0.1:0"],
+            [*self._before, *_PROGRAM, "--listen", "ws://127.0.0.1:0"],
             env=self._env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

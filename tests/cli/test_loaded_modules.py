@@ -80,8 +80,8 @@ def test_run_loads_neither_a_server_nor_proxies(server: tuple[str, Path]):
     others = ("tomllib", "shutil", "gettext", "dataclasses")
     parts = ("server", "hub", "process", "remote.harness", "outbound", "web", "ssh_door")
     late = ("terminal", "client.files.remote_files", "client.http.remote_http", "cli.process.shell")
-    late += ("sandbox", "cli.sandbox.denial_advice", "cli.files")
-    names = (f"exec_server.{name}" for name in (*parts, *late, "client.streams.forwards"))
+    few = ("sandbox", "cli.sandbox.denial_advice", "cli.files", "client_urls")
+    names = (f"exec_server.{name}" for name in (*parts, *late, *few, "client.streams.forwards"))
     assert not unwanted(modules, *LATE, "dis", "ast", "opcode")
     assert not unwanted(modules, *libraries, *others, *names)
     assert own(modules) <= 175
