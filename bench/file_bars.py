@@ -1,14 +1,15 @@
-"""The bars of watches, searches and deltas: `python bench/file_bars.py [--mib N]`.
+"""The bars of watches, searches and deltas: `python bench/file_bars.py [--only delta] [--mib N]`.
 
 A watch of many directories is followed while a script makes, moves and removes trees; the model of
-the client must equal the tree. A search is compared with `rg`, and the copy of a file with one line
-inserted with `rsync`.
+the client must equal the tree. A search is compared with `rg`, with and without `--json`, and the
+copy of a file with one line inserted with rsync and its own server, both over the loopback.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import filecmp
 import os
 import shutil
@@ -17,9 +18,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import exec_server
+
+if __name__ == "__main__":
+    # A script finds its own folder on the path; the package is found from the one above.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from bench import machine
+from bench.transfer import start_rsync_daemon
 from exec_server.client.client import ExecServerClient
 
 _SCRIPT = """\
@@ -33,17 +43,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directories", type=int, default=50_000)
     parser.add_argument("--mib", type=int, default=1024)
-    values = parser.parse_args()
-    asyncio.run(_measure(values.directories, values.mib))
+    parser.add_argument("--rounds", type=int, default=3, help="of each delta [default: 3]")
+    parser.add_argument("--only", action="append", choices=("watch", "search", "delta"))
+    asyncio.run(_measure(parser.parse_args()))
 
 
-async def _measure(directories: int, mib: int) -> None:
+async def _measure(values: argparse.Namespace) -> None:
+    wanted = values.only or ["watch", "search", "delta"]
+    print(f"Load: {machine.load():.1f}")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         command = f"stdio:{sys.executable} -m exec_server --listen stdio"
         async with exec_server.connect(command) as client:
-            await _watch(client, Path(folder) / "watched", directories)
-            await _search(client)
-            await _delta(client, Path(folder), mib)
+            if "watch" in wanted:
+                await _watch(client, Path(folder) / "watched", values.directories)
+            if "search" in wanted:
+                await _search(client)
+        if "delta" in wanted:
+            await _delta(Path(folder), values.mib, values.rounds)
 
 
 async def _watch(client: ExecServerClient, root: Path, directories: int) -> None:
@@ -87,18 +103,24 @@ async def _search(client: ExecServerClient) -> None:
         (_SOURCES, "import"),
     ):
         words = ["rg", "--no-config", "-n", pattern, str(root)]
-        ours, theirs = [], []
+        ours, used, theirs, as_json = [], [], [], []
         for _ in range(11):
-            start = time.perf_counter()
+            start, worked = time.perf_counter(), time.process_time()
             hits = [hit async for hit in client.fs.search(root, pattern)]
             ours.append(time.perf_counter() - start)
+            used.append(time.process_time() - worked)
             seconds, printed = await asyncio.to_thread(_timed, words)
             theirs.append(seconds)
+            # What our server has to read is a floor.
+            as_json.append((await asyncio.to_thread(_timed, [*words, "--json"]))[0])
         lines = len(printed.splitlines())
-        mine, other = statistics.median(ours), statistics.median(theirs)
+        mine, other, floor = map(statistics.median, (ours, theirs, as_json))
         print(
-            f"search: {len(hits)} hits in {mine * 1e3:.1f} ms; rg: {lines} hits "
-            f"in {other * 1e3:.1f} ms; {mine / other:.1f} times"
+            f"search: {len(hits)} hits in {mine * 1e3:.1f} ms, at least {min(ours) * 1e3:.1f}; "
+            f"rg: {lines} hits in {other * 1e3:.1f} ms, at least {min(theirs) * 1e3:.1f}; "
+            f"{mine / other:.1f} times, at least {min(ours) / min(theirs):.1f}; "
+            f"rg --json {floor * 1e3:.1f} ms; processor time of the client "
+            f"{min(used) * 1e3:.1f} ms; load {machine.load():.1f}"
         )
 
 
@@ -116,30 +138,77 @@ def _timed(words: list[str]) -> tuple[float, bytes]:
     return time.perf_counter() - start, printed
 
 
-async def _delta(client: ExecServerClient, folder: Path, mib: int) -> None:
-    old, new = folder / "old", folder / "new"
-    with old.open("wb") as before, new.open("wb") as after:
+async def _delta(folder: Path, mib: int, rounds: int) -> None:
+    """One line more in a large file, up and down, beside rsync and its server on the loopback."""
+    before, source = folder / "before", folder / "new"
+    with before.open("wb") as old, source.open("wb") as new:
         for number in range(mib):
             data = os.urandom(1 << 20)
-            before.write(data)
+            old.write(data)
             if number == mib // 2:
                 data = data[:999] + b"one line more\n" + data[999:]
-            after.write(data)
-    for way in ("upload", "download"):
-        copy = folder / way
-        shutil.copyfile(old, copy)
-        start = time.perf_counter()
-        result = await getattr(client.fs, way)(new, copy)
-        seconds = time.perf_counter() - start
-        sent = result.bytes - result.matched_bytes
-        is_equal = filecmp.cmp(new, copy, shallow=False)
-        print(f"delta, {way}: {sent} bytes of contents in {seconds:.1f} s; equal: {is_equal}")
-        copy.unlink()
-    copy = folder / "rsync"
-    shutil.copyfile(old, copy)
-    words = ["rsync", "--no-whole-file", str(new), str(copy)]
-    if _is_installed("rsync"):
-        print(f"delta, rsync: {(await asyncio.to_thread(_timed, words))[0]:.1f} s")
+            new.write(data)
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(_server())
+        there = start_rsync_daemon(stack, folder) if _is_installed("rsync") else None
+        async with exec_server.connect(url) as client:
+            for way in ("upload", "download"):
+                copies = {"ours": partial(_ours, client, way)}
+                if there is not None:
+                    copies["rsync"] = partial(_rsync, there, way)
+                times: dict[str, list[float]] = {name: [] for name in copies}
+                for _ in range(rounds):
+                    for name, copy in copies.items():
+                        times[name].append(await _one_delta(copy, before, source))
+                for name, taken in times.items():
+                    each = " ".join(f"{seconds:.2f}" for seconds in taken)
+                    print(
+                        f"delta, {way}, {name}: median {statistics.median(taken):.2f} s, least "
+                        f"{min(taken):.2f} s of {each}; load {machine.load():.1f}",
+                        flush=True,
+                    )
+
+
+# Copies the first file to the second one.
+_Copy = Callable[[Path, Path], Awaitable[None]]
+
+
+async def _one_delta(copy: _Copy, before: Path, source: Path) -> float:
+    target = before.parent / "copy"
+    shutil.copyfile(before, target)
+    os.utime(target, (1, 1))
+    # What was prepared has no part in what is measured.
+    os.sync()
+    start = time.perf_counter()
+    await copy(source, target)
+    seconds = time.perf_counter() - start
+    assert filecmp.cmp(source, target, shallow=False)
+    target.unlink()
+    return seconds
+
+
+async def _ours(client: ExecServerClient, way: str, source: Path, target: Path) -> None:
+    result = await getattr(client.fs, way)(source, target)
+    sent = result.bytes - result.matched_bytes
+    assert sent < 2 << 20, f"{sent} bytes of contents"
+
+
+async def _rsync(there: str, way: str, source: Path, target: Path) -> None:
+    ends = [str(source), f"{there}/{target.name}"]
+    if way == "download":
+        ends = [f"{there}/{source.name}", str(target)]
+    words = ["rsync", "--no-whole-file", "--times", *ends]
+    await asyncio.to_thread(subprocess.run, words, check=True)
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[str]:
+    """A server of ours on the loopback; its URL."""
+    words = [sys.executable, "-m", "exec_server", "--listen", "ws://127.0.0.1:0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
 
 
 if __name__ == "__main__":

@@ -174,15 +174,7 @@ def _others(stack: contextlib.ExitStack, folder: Path) -> list[Contestant]:
 def _rsync_daemon(stack: contextlib.ExitStack, folder: Path) -> list[Contestant]:
     if shutil.which("rsync") is None:
         return []
-    port = _free_port()
-    config = folder / "rsyncd.conf"
-    owner = "uid = root\ngid = root\n" if os.geteuid() == 0 else ""
-    config.write_text(f"use chroot = no\n{owner}[all]\npath = {folder}\nread only = no\n")
-    serve = ["rsync", "--daemon", "--no-detach", f"--config={config}", "--address=127.0.0.1"]
-    serve += [f"--port={port}", f"--log-file={folder}/rsyncd.log"]
-    stack.enter_context(running(serve))
-    wait_for(port)
-    there = f"rsync://127.0.0.1:{port}/all"
+    there = start_rsync_daemon(stack, folder)
     return [
         Contestant(
             "rsync's protocol",
@@ -195,6 +187,19 @@ def _rsync_daemon(stack: contextlib.ExitStack, folder: Path) -> list[Contestant]
             ],
         )
     ]
+
+
+def start_rsync_daemon(stack: contextlib.ExitStack, folder: Path) -> str:
+    """Start rsync's own server for *folder* on the loopback; its URL."""
+    port = _free_port()
+    config = folder / "rsyncd.conf"
+    owner = "uid = root\ngid = root\n" if os.geteuid() == 0 else ""
+    config.write_text(f"use chroot = no\n{owner}[all]\npath = {folder}\nread only = no\n")
+    serve = ["rsync", "--daemon", "--no-detach", f"--config={config}", "--address=127.0.0.1"]
+    serve += [f"--port={port}", f"--log-file={folder}/rsyncd.log"]
+    stack.enter_context(running(serve))
+    wait_for(port)
+    return f"rsync://127.0.0.1:{port}/all"
 
 
 def _inside(path: Path) -> str:

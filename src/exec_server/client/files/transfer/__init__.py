@@ -8,6 +8,7 @@ upload.py          to a server
 upload_checks.py   the decisions of an upload that need no I/O
 download.py        from a server
 changed_parts.py   which parts of a changed file the other side has
+copied_ends.py     copying what two versions have in common while it is compared
 equal_versions.py  whether what was made of parts is the new version
 delta_upload.py    sending only what has changed in a file
 delta_download.py  receiving only that

@@ -40,7 +40,7 @@ _MOVED = 0.25
 _WORTH = 0.75
 _PIECE_BYTES = 1024 * 1024
 # What is read and added to a checksum at once: it stays in the cache of a processor.
-_READ_BYTES = 512 * 1024
+READ_BYTES = 512 * 1024
 
 
 class DeltaRange(NamedTuple):
@@ -86,7 +86,7 @@ class LocalVersion:
 
     def _blocks(self, offset: int, length: int, block_bytes: int) -> list[ContentChunk]:
         # One buffer for all of them: new memory costs as much as the reading.
-        buffer = memoryview(bytearray(min(block_bytes, length, _READ_BYTES)))
+        buffer = memoryview(bytearray(min(block_bytes, length, READ_BYTES)))
         found: list[ContentChunk] = []
         end = offset + length
         while offset < end:
@@ -195,11 +195,15 @@ async def compare(new: Version, old: Version) -> list[DeltaRange]:
     """The new version in ranges, each of which is in the old version or has to be sent."""
     first = await _same_beginning(new, old)
     last = await _same_end(new, old, first)
+    inner = await compare_between(new, old, first, last)
+    return [*_spans(0, first, 0), *inner, *_spans(new.size - last, last, old.size - last)]
+
+
+async def compare_between(new: Version, old: Version, first: int, last: int) -> list[DeltaRange]:
+    """The ranges of the new version without its *first* and *last* bytes, which are the same."""
     inner_new, inner_old = new.size - first - last, old.size - first - last
     inner = await _in_place(new, old, first, inner_new, inner_old)
-    if inner is None:
-        inner = await _moved(new, old, first, inner_new, inner_old)
-    return [*_spans(0, first, 0), *inner, *_spans(new.size - last, last, old.size - last)]
+    return await _moved(new, old, first, inner_new, inner_old) if inner is None else inner
 
 
 async def _in_place(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -14,9 +16,11 @@ from exec_server.client.files.transfer.changed_parts import (
     LocalVersion,
     RemoteVersion,
     compare,
+    compare_between,
     fresh_key,
     is_worth_it,
 )
+from exec_server.client.files.transfer.copied_ends import CopiedEnds, write_at
 from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
 from exec_server.client.files.transfer.local_tree import Changed, LocalPlace
 from exec_server.client.files.transfer.tree import TreeEntry, delta_part_name
@@ -27,6 +31,11 @@ if TYPE_CHECKING:
     from exec_server.client.files.transfer.progress import Tracker
 
 _COPY_BYTES = 16 * 1024 * 1024
+# The call that gives a file the blocks of another one, from <linux/fs.h>: the file, its offset, the
+# length and the offset here. A page is a block of every file system that can do it.
+_FICLONERANGE = 0x4020940D
+_SHARED = struct.Struct("qQQQ")
+_SHARED_BYTES = 64 * 1024
 
 
 class DeltaDownload:
@@ -46,15 +55,23 @@ class DeltaDownload:
         key = await fresh_key(self._files)
         there = RemoteVersion(self._files, path, size, follow_symlinks=self._follow, key=key)
         new = RememberedVersion(there)
+        before = LocalVersion(old, os.fstat(old).st_size, key=key)
+        first = last = 0
         try:
-            ranges = await compare(new, LocalVersion(old, os.fstat(old).st_size, key=key))
+            if await asyncio.to_thread(_can_share, old, part):
+                ranges = await compare(new, before)
+            else:
+                first, last = await CopiedEnds(there, old, part, key=key).copy()
+                ranges = await compare_between(new, before, first, last)
         except ValueError:
             return None
-        if sum(item.size for item in ranges) != size:
+        if first + sum(item.size for item in ranges) + last != size:
             raise Changed
-        if not is_worth_it(ranges):
+        ends = DeltaRange(0, first + last, 0)
+        if not is_worth_it([ends, *ranges]):
             return None
-        matched = 0
+        matched = first + last
+        self._tracker.keep(files=0, bytes=matched)
         for item in ranges:
             if item.source is None:
                 await self._fetch(path, item, part)
@@ -62,7 +79,8 @@ class DeltaDownload:
                 await asyncio.to_thread(_copy, old, part, item)
                 matched += item.size
                 self._tracker.keep(files=0, bytes=item.size)
-        if not await is_equal(new, LocalVersion(part, size, key=key)):
+        made = LocalVersion(part, size, key=key)
+        if not await is_equal(new, made, start=first, end=size - last):
             self._tracker.advance(bytes=-size)
             return None
         return matched
@@ -71,7 +89,7 @@ class DeltaDownload:
         offset = item.start
         async with self._files.read_stream(path, offset=offset, length=item.size) as stream:
             async for data in stream:
-                await asyncio.to_thread(_write_at, part, data, offset)
+                await asyncio.to_thread(write_at, part, data, offset)
                 offset += len(data)
                 self._tracker.advance(bytes=len(data))
         if offset != item.start + item.size:
@@ -96,15 +114,18 @@ def _copy_some(old: int, source: int, part: int, start: int, size: int) -> int:
         with contextlib.suppress(OSError):
             return os.copy_file_range(old, part, size, source, start)
     data = os.pread(old, size, source)
-    _write_at(part, data, start)
+    write_at(part, data, start)
     return len(data)
 
 
-def _write_at(fd: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, offset)
-        view, offset = view[written:], offset + written
+def _can_share(old: int, part: int) -> bool:
+    """True if the file system lets two files have the same blocks; a copy costs nothing then."""
+    try:
+        fcntl.ioctl(part, _FICLONERANGE, _SHARED.pack(old, 0, _SHARED_BYTES, 0))
+    except OSError:
+        return False
+    os.ftruncate(part, 0)
+    return True
 
 
 async def receive_changes(

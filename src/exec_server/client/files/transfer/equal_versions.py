@@ -37,17 +37,22 @@ class RememberedVersion:
     async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
         return await self._version.chunks(offset, length)
 
-    def parts(self) -> Iterator[tuple[int, int, list[ContentChunk] | None]]:
-        """All parts: where each begins, its size, and its blocks, if they are known."""
-        offset = 0
+    def parts(
+        self, start: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, int, list[ContentChunk] | None]]:
+        """All parts: where each begins, its size, and its blocks, if they are known.
+
+        With *start* and *end*, those of the bytes between; blocks of these are not known.
+        """
+        offset, end = start, self.size if end is None else end
         starts = sorted(self._blocks)
-        while offset < self.size:
+        while offset < end:
             known = self._known_from(offset)
             if known:
                 size = sum(block.size for block in known)
                 yield offset, size, known
             else:
-                next_known = next((start for start in starts if start > offset), self.size)
+                next_known = next((start for start in starts if start > offset), end)
                 size = min(next_known - offset, _PART_BYTES)
                 yield offset, size, None
             offset += size
@@ -64,8 +69,10 @@ class RememberedVersion:
         return known
 
 
-async def is_equal(new: RememberedVersion, made: Version) -> bool:
-    """True if *made* has the content of *new*, which has the same size."""
+async def is_equal(
+    new: RememberedVersion, made: Version, *, start: int = 0, end: int | None = None
+) -> bool:
+    """True if *made* has the content of *new*, which has the same size, from *start* to *end*."""
     differences: list[int] = []
 
     async def check(part: tuple[int, int, list[ContentChunk] | None]) -> None:
@@ -85,5 +92,5 @@ async def is_equal(new: RememberedVersion, made: Version) -> bool:
         if equal_bytes(ours, theirs) != size:
             differences.append(offset)
 
-    await each(list(new.parts()), check, width=_WIDTH)
+    await each(list(new.parts(start, end)), check, width=_WIDTH)
     return not differences
