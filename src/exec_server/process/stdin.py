@@ -59,20 +59,33 @@ class Stdin:
             self._waiting[future] = data
             future.add_done_callback(lambda done: self._waiting.pop(done, None))
             return future
-        queue.append(data)
-        self._queued_bytes += len(data)
-        if len(queue) == 1 and not self._is_gathering:
-            if len(data) >= _LARGE_WRITE and not self._has_large_pipe:
-                self._grow_pipe()
-            self._flush()
+        if not queue and not self._is_gathering:
             # A keystroke is written at once; more writes of the same wake-up are written together.
             self._is_gathering = True
             self._loop.call_soon(self._gathered)
-        elif not self._is_watching and (
+            self._write_first(data)
+            return None
+        queue.append(data)
+        self._queued_bytes += len(data)
+        if not self._is_watching and (
             len(queue) > self._max_writes or self._queued_bytes > self._max_bytes
         ):
             self._flush()
         return None
+
+    def _write_first(self, data: bytes) -> None:
+        """Write *data*; nothing is queued before it."""
+        if len(data) >= _LARGE_WRITE and not self._has_large_pipe:
+            self._grow_pipe()
+        try:
+            sent = os.write(self._fd, data)
+        except OSError:
+            # The usual way tells a full pipe from a closed one.
+            sent = 0
+        if sent < len(data):
+            self._queue.append(memoryview(data)[sent:])
+            self._queued_bytes += len(data) - sent
+            self._flush()
 
     def _gathered(self) -> None:
         self._is_gathering = False
