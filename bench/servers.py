@@ -94,7 +94,7 @@ class Server:
 
     def start(self) -> None:
         """Start it and wait for its first answers."""
-        self.port = _free_port()
+        self.port = free_port()
         self._home = Path(tempfile.mkdtemp(prefix="bench-"))
         begin = self.launched_at = now()
         self._launch()
@@ -221,7 +221,7 @@ class Server:
         self._at_rest = proc.family(self._process.pid)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     for port in _PORTS:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

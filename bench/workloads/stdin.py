@@ -30,7 +30,7 @@ def stdin_bulk(server: Server, scale: Scale) -> Figures:
     size = count * _CHUNK_BYTES
     client = server.connect()
     process = unique("i")
-    load = _bulk(process, count)
+    load = bulk_writes(process, count)
     client.start(process, ["sh", "-c", f"head -c {size} >/dev/null"], stdin=True)
     client.frame()
     cpu, begin = server.cpu_seconds(), now()
@@ -46,7 +46,7 @@ def stdin_small(server: Server, scale: Scale) -> Figures:
     count = scale.count(30_000, least=128)
     client = server.connect()
     process = unique("i")
-    *frames, last = _small(process, b"y" * 10, count + 1)
+    *frames, last = small_writes(process, b"y" * 10, count + 1)
     client.start(process, ["sh", "-c", f"head -c {10 * count + 1} >/dev/null"], stdin=True)
     client.frame()
     seconds = pipelined(client, frames, depth=64)
@@ -64,7 +64,7 @@ class Bulk(NamedTuple):
     tail: bytes
 
 
-def _bulk(process: str, count: int) -> Bulk:
+def bulk_writes(process: str, count: int) -> Bulk:
     chunk = base64.b64encode(os.urandom(_CHUNK_BYTES)).decode()
     # Numbers of one length, so that the mask falls on the chunk in the same way every time.
     numbers = range(10**7, 10**7 + count)
@@ -72,7 +72,7 @@ def _bulk(process: str, count: int) -> Bulk:
     return Bulk(heads, _write(process, chunk, numbers[0])[-len(chunk) :])
 
 
-def _small(process: str, data: bytes, count: int) -> list[bytes]:
+def small_writes(process: str, data: bytes, count: int) -> list[bytes]:
     chunk = base64.b64encode(data).decode()
     return repeat(lambda number: _write(process, chunk, number), count)
 

@@ -59,7 +59,8 @@ class EchoFirst:
 
     def small_input(self, typist: Typist) -> None:
         """Small input is written to *typist*, which is likely to answer soon."""
-        self.streams_make_way()
+        if self.on_small_input is not None:
+            self.on_small_input()
         if self.bytes_due <= 0:
             self.typed(typist)
 

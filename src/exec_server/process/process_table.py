@@ -279,13 +279,14 @@ class ProcessTable:
             return process.WriteResult("unknownProcess")
         if isinstance(child, Starting):
             return process.WriteResult("starting")
-        if child.stdin is None:
+        stdin, write_ids = child.stdin, child.write_ids
+        if stdin is None:
             return process.WriteResult("stdinClosed")
         # This comes before the question whether stdin is closed: a repeated write was accepted in
         # time.
-        if write_id is not None and write_id in child.write_ids:
+        if write_id in write_ids.known:
             return _ACCEPTED
-        if child.stdin.is_closing:
+        if stdin.is_closing:
             return process.WriteResult("stdinClosed")
         if check is not None:
             check()
@@ -293,10 +294,9 @@ class ProcessTable:
             child.guard.check_owner_input()
         if child.is_terminated:
             raise InternalError("failed to write to process stdin")
-        waiting = child.waiting_writes.get(write_id) if write_id is not None else None
-        if waiting is not None:
+        if child.waiting_writes and write_id in child.waiting_writes:
             # The same write comes again while the first one still waits for room: it is done once.
-            return self._write_later(asyncio.shield(waiting))
+            return self._write_later(asyncio.shield(child.waiting_writes[write_id]))
         data = params.chunk.data
         if child.input_filter is not None:
             data = child.input_filter(data)
@@ -310,7 +310,7 @@ class ProcessTable:
             accepted.add_done_callback(partial(_remember, child, write_id))
             return self._write_later(accepted)
         if write_id is not None:
-            child.write_ids.add(write_id)
+            write_ids.add(write_id)
         return _ACCEPTED
 
     def _write_later(self, accepted: asyncio.Future[None]) -> asyncio.Future[process.WriteResult]:

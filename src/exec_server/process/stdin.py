@@ -43,36 +43,49 @@ class Stdin:
         # connection is taken out again.
         self._waiting: dict[asyncio.Future[None], bytes] = {}
         self._has_large_pipe = is_terminal
-        self._ends_after_queue = False
+        # True if the child's stdin is closed after the queued bytes.
+        self.is_closing = False
         self._is_watching = False
         self._is_gathering = False
-
-    @property
-    def is_closing(self) -> bool:
-        return self._ends_after_queue
 
     def write(self, data: bytes) -> asyncio.Future[None] | None:
         """Queue *data*. If the queue is full, return a future that is done once it is accepted."""
         if self._fd < 0 or not data:
             return None
+        queue = self._queue
         # A full queue is always watched: it is flushed as soon as it gets full.
         if self._waiting or (self._is_watching and self._is_full()):
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting[future] = data
             future.add_done_callback(lambda done: self._waiting.pop(done, None))
             return future
-        self._queue.append(data)
-        self._queued_bytes += len(data)
-        if len(self._queue) == 1 and not self._is_gathering:
-            if len(data) >= _LARGE_WRITE and not self._has_large_pipe:
-                self._grow_pipe()
-            self._flush()
+        if not queue and not self._is_gathering:
             # A keystroke is written at once; more writes of the same wake-up are written together.
             self._is_gathering = True
             self._loop.call_soon(self._gathered)
-        elif self._is_full() and not self._is_watching:
+            self._write_first(data)
+            return None
+        queue.append(data)
+        self._queued_bytes += len(data)
+        if not self._is_watching and (
+            len(queue) > self._max_writes or self._queued_bytes > self._max_bytes
+        ):
             self._flush()
         return None
+
+    def _write_first(self, data: bytes) -> None:
+        """Write *data*; nothing is queued before it."""
+        if len(data) >= _LARGE_WRITE and not self._has_large_pipe:
+            self._grow_pipe()
+        try:
+            sent = os.write(self._fd, data)
+        except OSError:
+            # The usual way tells a full pipe from a closed one.
+            sent = 0
+        if sent < len(data):
+            self._queue.append(memoryview(data)[sent:])
+            self._queued_bytes += len(data) - sent
+            self._flush()
 
     def _gathered(self) -> None:
         self._is_gathering = False
@@ -84,12 +97,12 @@ class Stdin:
 
     def end(self) -> None:
         """Close the child's stdin after the queued bytes; on a terminal, type Ctrl-D instead."""
-        if self._ends_after_queue:
+        if self.is_closing:
             return
         if self._is_terminal:
             self.write(b"\x04")
             return
-        self._ends_after_queue = True
+        self.is_closing = True
         if not self._queue:
             self.close()
 
@@ -131,7 +144,7 @@ class Stdin:
             self._drop(sent)
             self._admit()
         self._unwatch()
-        if self._ends_after_queue:
+        if self.is_closing:
             self.close()
 
     def _drop(self, sent: int) -> None:

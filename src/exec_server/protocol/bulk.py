@@ -34,12 +34,13 @@ class Cut:
 
     __slots__ = ("_size", "bulk", "head", "name", "tail")
 
-    def __init__(self, head: bytes, name: str, pieces: list[bytes], tail: bytes) -> None:
+    def __init__(self, head: bytes, name: str, pieces: list[bytes], tail: bytes, size: int) -> None:
+        """*size* is that of the whole message in bytes."""
         self.head = head
         self.name = name
         self.bulk = LongBase64(pieces)
         self.tail = tail
-        self._size = len(head) + sum((len(piece) + 2) // 3 * 4 for piece in pieces) + len(tail)
+        self._size = size
 
     def __len__(self) -> int:
         """The size of the message in bytes."""
@@ -73,7 +74,7 @@ def cut(data: memoryview) -> Cut | None:
                 decoded = decode_base64(data[start:stop])
             except Base64Error:
                 return None
-            return Cut(head[:start], name, [decoded], end[last:])
+            return Cut(head[:start], name, [decoded], end[last:], len(data))
     return None
 
 
@@ -86,12 +87,14 @@ class Assembly:
         # The text after the decoded part: the last piece of the base64 and all that follows.
         self._rest = bytearray()
         self._pieces: list[bytes] = []
+        self._size = 0
         # The name of the member that is decoded; None if there is none so far.
         self._name: str | None = None
         self._is_decoding = False
         self._is_searched = False
 
     def add(self, piece: memoryview) -> None:
+        self._size += len(piece)
         if not self._is_searched:
             room = AROUND_BYTES - len(self._text)
             self._text += piece[:room]
@@ -116,10 +119,10 @@ class Assembly:
         try:
             end = rest.index(b'"')
             last = decode_base64(memoryview(rest)[:end])
-            return Cut(head, self._name, [*self._pieces, last], bytes(rest[end:]))
+            return Cut(head, self._name, [*self._pieces, last], bytes(rest[end:]), self._size)
         except (ValueError, Base64Error):
             # The parser of the whole text will say what is wrong with it.
-            return Cut(head, self._name, self._pieces, bytes(rest)).text()
+            return Cut(head, self._name, self._pieces, bytes(rest), self._size).text()
 
     def _search(self) -> None:
         self._is_searched = True

@@ -73,7 +73,7 @@ _COLON, _BRACKET = ord(":"), ord("[")
 
 def decode(data: bytes | Cut, limits: Limits = DEFAULT_LIMITS) -> Message:
     """The message in *data*. Raises MalformedMessage for anything that is not exactly one."""
-    return _decode_closely(data, limits) if type(data) is Cut else decoder(limits)(data)
+    return decoder(limits)(data)
 
 
 def decoder(limits: Limits) -> Callable[[bytes | Cut], Message]:
@@ -85,9 +85,10 @@ def decoder(limits: Limits) -> Callable[[bytes | Cut], Message]:
     def decode_message(data: bytes | Cut) -> Message:
         # In the usual form of a request there is no list, and all keys are those of the root and of
         # its params.
-        if type(data) is bytes and len(data) <= plain_bytes and _BRACKET not in data:
+        text = data if type(data) is bytes else _around_bulk(data)
+        if len(text) <= plain_bytes and _BRACKET not in text:
             try:
-                request = decode_request(data)
+                request = decode_request(text)
             except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
                 return _decode_closely(data, limits)
             params = request.params
@@ -96,20 +97,35 @@ def decoder(limits: Limits) -> Callable[[bytes | Cut], Message]:
             # params have no keys: the message is no deeper than three levels.
             if (
                 type(params) is dict
-                and data.count(_COLON) == 3 + len(params)
+                and text.count(_COLON) == 3 + len(params)
                 and type(request.id) is int
                 and 0 <= request.id <= _I64_MAX
             ):
-                return request
+                if text is data:
+                    return request
+                assert type(data) is Cut
+                # Without escapes, the name before the cut is a key; all keys but three are those of
+                # the params, and each is there once.
+                if BACKSLASH not in text and params.get(data.name) == "":
+                    params[data.name] = _bulk_of(data)
+                    return request
         return _decode_closely(data, limits)
 
     return decode_message
 
 
+def _around_bulk(data: bytes | Cut) -> bytes:
+    """The text of a request without its long member; one that is not plain for other messages."""
+    return data.head + data.tail if type(data) is Cut and b'"id":' in data.head else b"["
+
+
+def _bulk_of(data: Cut) -> Blob | LongBase64:
+    return data.bulk if data.bulk.size > _LONG_BYTES else Blob(data.bulk.decode())
+
+
 def _decode_closely(data: bytes | Cut, limits: Limits) -> Message:
     if type(data) is Cut:
-        bulk = data.bulk if data.bulk.size > _LONG_BYTES else Blob(data.bulk.decode())
-        tree = _parse_around(data.head + data.tail, data.name, bulk, limits)
+        tree = _parse_around(data.head + data.tail, data.name, _bulk_of(data), limits)
         if tree is not None:
             return _classify(tree)
         data = data.text()

@@ -173,6 +173,15 @@ class Context:
         session = self.session
         return session.watches.get(watch_id) if session is not None and session.watches else None
 
+    def holder(self, process_id: str) -> ProcessTable | ProcessWatch:
+        """The watch of that id, or else the processes of the session."""
+        session = self.session
+        if session is not None and self._is_ready and not session.watches:
+            # Nearly always.
+            return session.processes
+        watch = self.watch(process_id)
+        return self.processes if watch is None else watch
+
     def child(self, process_id: str) -> Child:
         """The process of that id, or that of a watch. Raises InvalidRequest."""
         watch = self.watch(process_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -13,7 +13,7 @@ from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import CHUNK_COST, cost
 
 
-class Chunk(NamedTuple):
+class Chunk(msgspec.Struct, frozen=True, gc=False):
     seq: int
     stream: Stream
     data: bytes

@@ -63,8 +63,9 @@ def read(
 def write(
     ctx: Context, params: process.WriteParams
 ) -> process.WriteResult | Awaitable[process.WriteResult]:
-    watch = ctx.watch(params.process_id)
-    return ctx.processes.write(params) if watch is None else watch.write(params)
+    result: process.WriteResult | Awaitable[process.WriteResult]
+    result = ctx.holder(params.process_id).write(params)
+    return result
 
 
 @handles(process.SIGNAL)
