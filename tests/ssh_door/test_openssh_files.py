@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from tests.requirements import requirement
@@ -184,3 +186,17 @@ def test_a_name_that_is_not_utf_8_is_a_name(host, tmp_path):
         check=False,
     )
     assert done.returncode == 0 and os.path.exists(name)
+
+
+@requirement("ssh:sftp")
+async def test_other_clients_make_links_as_with_openssh(unshared, tmp_path, monkeypatch):
+    """The order of the two paths is that of OpenSSH, as whose like the server presents itself."""
+    for name in ("CODEX_HOME", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.setenv(name, unshared.env[name])
+    connecting = asyncssh.connect("build", config=[str(unshared.config)], known_hosts=None)
+    async with asyncio.timeout(PATIENCE), connecting as connection:
+        async with connection.start_sftp_client() as client:
+            await client.symlink("to/nothing", str(tmp_path / "link"))
+            with pytest.raises(asyncssh.SFTPFailure, match="absolute path"):
+                await client.stat("/a\0b")
+    assert os.readlink(tmp_path / "link") == "to/nothing"

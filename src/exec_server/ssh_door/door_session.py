@@ -131,6 +131,10 @@ class DoorSession(SSHServerStreamSession[bytes]):
     ) -> None:
         command = self._channel.get_command()
         if self._channel.get_subsystem() is not None:
+            # We say that we are like OpenSSH, so all clients send the two paths of a link in its
+            # order. asyncssh expects that order of clients of these names alone.
+            version = self._channel.get_extra_info("client_version", "")
+            self._channel.set_extra_info(client_version=f"{version} (OpenSSH)")
             await run_sftp_server(await self._files(), stdin, stdout, _SFTP_VERSION)
             return
         if command is not None and _OLD_SCP.match(command):

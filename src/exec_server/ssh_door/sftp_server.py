@@ -350,5 +350,6 @@ def _sftp_errors() -> Iterator[None]:
         raise SFTPNoSuchFile(str(exc)) from exc
     except MethodNotFound as exc:
         raise SFTPOpUnsupported(str(exc)) from exc
-    except ExecServerError as exc:
+    except (ExecServerError, ValueError) as exc:
+        # A ValueError is about a path that the protocol cannot carry.
         raise SFTPFailure(str(exc)) from exc

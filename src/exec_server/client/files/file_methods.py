@@ -43,10 +43,6 @@ R = TypeVar("R")
 # A path on the server or a file: URI; a relative path starts at the server's own directory.
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri
 
-# What no entry of a directory is called.
-_NO_NAMES = frozenset(("", ".", ".."))
-# So much of the name is told.
-_SHOWN_CHARACTERS = 256
 
 # The ends of texts that refuse to open something else than a regular file.
 _NO_FILE = ("` is not a file", "path is not a regular file")
@@ -282,9 +278,9 @@ class FileMethods:
         params = fs.ReadDirectoryParams(await self.uri(path), self._sandbox, complete=is_complete)
         entries = (await self._call(fs.READ_DIRECTORY, params)).entries
         for entry in entries:
-            if entry.name in _NO_NAMES or "/" in entry.name or "\0" in entry.name:
+            if entry.name in ("", ".", "..") or "/" in entry.name or "\0" in entry.name:
                 # A caller joins it with a directory, perhaps of this machine.
-                raise ProtocolError(f"the server names a file {entry.name[:_SHOWN_CHARACTERS]!r}")
+                raise ProtocolError(f"the server names a file {entry.name!r:.256}")
         return entries
 
     async def walk(

@@ -148,10 +148,8 @@ class StreamTable:
             shown = params.path
         else:
             host, port = read_host(params.host or ""), params.port or 0
-            sock, address = await dial_tcp(
-                host, port, rules=self._rules, seconds=seconds, floor=floor
-            )
-            shown, peer = joined(host, port), (str(address), port)
+            sock, at = await dial_tcp(host, port, rules=self._rules, seconds=seconds, floor=floor)
+            shown, peer = joined(host, port), (str(at), port)
         if self._is_closed or params.stream_id in self._streams:
             sock.close()
             is_used = "the session has ended" if self._is_closed else "the id is used already"
