@@ -82,11 +82,10 @@ def late_modules() -> Iterator[None]:
     if not _is_used:
         yield
         return
-    # These are imported in the middle of a traceback, where an import may fail. `inspect`, which is
-    # late, would have loaded them.
-    import ast  # noqa: F401
-
     if sys.version_info >= (3, 13):
+        # These are imported in the middle of a traceback, where an import may fail. `inspect`,
+        # which is late, would have loaded them. Older tracebacks do without.
+        import ast  # noqa: F401
         import tokenize  # noqa: F401
     stand_ins = {name: _stand_in(name) for name in LATE if name not in sys.modules}
     sys.modules.update(stand_ins)
