@@ -68,7 +68,7 @@ def test_a_server_listens_without_what_it_may_never_need(server: tuple[str, Path
     assert not unwanted(modules, *libraries, *others, *tables)
     parts = ("client", "remote.executor", "hub", "outbound.exchanges", "screens", "network")
     late = ("files", "discovery", "recording", "audit", "process.durable", "schema")
-    assert not unwanted(modules, *LATE, "dis", "ast", "opcode")
+    assert not unwanted(modules, *LATE, "dis", "opcode")
     assert not unwanted(modules, *(f"exec_server.{name}" for name in (*parts, *late)))
     assert own(modules) <= 200
 
@@ -82,6 +82,6 @@ def test_run_loads_neither_a_server_nor_proxies(server: tuple[str, Path]):
     late = ("terminal", "client.files.remote_files", "client.http.remote_http", "cli.process.shell")
     few = ("sandbox", "cli.sandbox.denial_advice", "cli.files", "client_urls")
     names = (f"exec_server.{name}" for name in (*parts, *late, *few, "client.streams.forwards"))
-    assert not unwanted(modules, *LATE, "dis", "ast", "opcode")
+    assert not unwanted(modules, *LATE, "dis", "opcode")
     assert not unwanted(modules, *libraries, *others, *names)
     assert own(modules) <= 175

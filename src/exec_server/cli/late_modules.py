@@ -28,10 +28,10 @@ LATE = (
     "locale",
     "msgspec.inspect",
     "platform",
-    "textwrap",
-    "tokenize",
     # Python 3.11 defines the classes of this one in Python, and replaces them by those in C.
     *(("datetime",) if sys.version_info < (3, 12) else ()),
+    # Since Python 3.13 tracebacks need more of these, and an import in their middle may fail.
+    *(("textwrap", "tokenize") if sys.version_info < (3, 13) else ()),
 )
 
 # The `inspect.CO_COROUTINE` of a function's code.
@@ -82,6 +82,11 @@ def late_modules() -> Iterator[None]:
     if not _is_used:
         yield
         return
+    if sys.version_info >= (3, 13):
+        # These are imported in the middle of a traceback, where an import may fail. `inspect`,
+        # which is late, would have loaded them. Older tracebacks do without.
+        import ast  # noqa: F401
+        import tokenize  # noqa: F401
     stand_ins = {name: _stand_in(name) for name in LATE if name not in sys.modules}
     sys.modules.update(stand_ins)
     try:
