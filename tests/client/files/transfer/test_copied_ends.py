@@ -95,7 +95,11 @@ class _Cut(LocalVersion):
 
 
 @requirement("cli/files:delta")
-async def test_an_old_version_that_gets_shorter_is_copied_as_far_as_it_goes(small, tmp_path: Path):
+async def test_an_old_version_that_gets_shorter_is_copied_as_far_as_it_goes(
+    small, tmp_path: Path, monkeypatch
+):
+    # All blocks of the end are looked at, of which there are more than buffers.
+    monkeypatch.setattr(copied_ends, "_FIRST_BLOCKS", 20)
     data = random.Random(1).randbytes(100 * KIB)
     for name in ("old", "new"):
         (tmp_path / name).write_bytes(data)
@@ -134,3 +138,13 @@ async def test_a_download_of_changes_makes_the_new_version(
     assert (tmp_path / "copy").read_bytes() == new
     assert result.bytes - result.matched_bytes < 10 * MIB
     assert sorted(os.listdir(tmp_path)) == ["copy", "new"]
+
+
+@requirement("cli/files:delta")
+async def test_a_full_disk_is_an_error(small, tmp_path: Path):
+    data = random.Random(1).randbytes(100 * KIB)
+    (tmp_path / "old").write_bytes(data)
+    with (tmp_path / "old").open("rb") as old, open("/dev/full", "wb") as full:
+        version = LocalVersion(old.fileno(), len(data))
+        with pytest.raises(OSError, match="No space left"):
+            await CopiedEnds(version, old.fileno(), full.fileno(), key=None).copy()
