@@ -12,11 +12,13 @@ import asyncio
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
 from exec_server.client.files.transfer import changed_parts
 from exec_server.client.files.transfer.changed_parts import equal_bytes
+from exec_server.client.files.transfer.task_pool import to_its_end
 from exec_server.early_writeback import begin_writing
 from exec_server.protocol.file_delta import SPAN_BYTES, ContentChunk, new_digest
 
@@ -68,7 +70,7 @@ class CopiedEnds:
                 assert asked is not None
                 blocks = await asked
                 asked = self._ask(spans[place + 1]) if place + 1 < len(spans) else None
-                equal = await asyncio.to_thread(self._copy_equal, span[0], blocks, is_end=is_end)
+                equal = await to_its_end(partial(self._copy_equal, span[0], blocks, is_end=is_end))
                 same += equal
                 if equal < span[1]:
                     break
