@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from exec_server.limits import MIB
 from exec_server.protocol.file_delta import KEY_BYTES, ContentChunk
 from tests.client.files.transfer.test_changed_parts import changed_in_place, edited
 from tests.requirements import requirement
+from tests.support.wire import PATIENCE
 
 KIB = 1024
 
@@ -95,7 +98,11 @@ class _Cut(LocalVersion):
 
 
 @requirement("cli/files:delta")
-async def test_an_old_version_that_gets_shorter_is_copied_as_far_as_it_goes(small, tmp_path: Path):
+async def test_an_old_version_that_gets_shorter_is_copied_as_far_as_it_goes(
+    small, tmp_path: Path, monkeypatch
+):
+    # All blocks of the end are looked at, of which there are more than buffers.
+    monkeypatch.setattr(copied_ends, "_FIRST_BLOCKS", 20)
     data = random.Random(1).randbytes(100 * KIB)
     for name in ("old", "new"):
         (tmp_path / name).write_bytes(data)
@@ -134,3 +141,40 @@ async def test_a_download_of_changes_makes_the_new_version(
     assert (tmp_path / "copy").read_bytes() == new
     assert result.bytes - result.matched_bytes < 10 * MIB
     assert sorted(os.listdir(tmp_path)) == ["copy", "new"]
+
+
+@requirement("cli/files:delta")
+async def test_a_full_disk_is_an_error(small, tmp_path: Path):
+    data = random.Random(1).randbytes(100 * KIB)
+    (tmp_path / "old").write_bytes(data)
+    with (tmp_path / "old").open("rb") as old, open("/dev/full", "wb") as full:
+        version = LocalVersion(old.fileno(), len(data))
+        with pytest.raises(OSError, match="No space left"):
+            await CopiedEnds(version, old.fileno(), full.fileno(), key=None).copy()
+
+
+@requirement("cli/files:delta-interrupted")
+async def test_a_copy_that_is_cancelled_writes_nothing_afterwards(
+    small, tmp_path: Path, monkeypatch
+):
+    """Its descriptors are closed then, and other files may get their numbers."""
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def slowly(fd: int, data: memoryview, offset: int) -> None:
+        begun.set()
+        may_go_on.wait(PATIENCE)
+
+    monkeypatch.setattr(copied_ends, "write_at", slowly)
+    data = random.Random(1).randbytes(100 * KIB)
+    (tmp_path / "old").write_bytes(data)
+    with (tmp_path / "old").open("rb") as old, (tmp_path / "part").open("wb") as part:
+        version = LocalVersion(old.fileno(), len(data))
+        ends = CopiedEnds(version, old.fileno(), part.fileno(), key=None)
+        copying = asyncio.create_task(ends.copy())
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        copying.cancel()
+        await asyncio.wait({copying}, timeout=0.05)
+        is_early = copying.done()
+        may_go_on.set()
+        await asyncio.wait({copying})
+        assert copying.cancelled() and not is_early

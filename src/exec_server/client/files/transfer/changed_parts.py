@@ -40,7 +40,7 @@ _MOVED = 0.25
 _WORTH = 0.75
 _PIECE_BYTES = 1024 * 1024
 # What is read and added to a checksum at once: it stays in the cache of a processor.
-READ_BYTES = 512 * 1024
+_READ_BYTES = 512 * 1024
 
 
 class DeltaRange(NamedTuple):
@@ -86,7 +86,7 @@ class LocalVersion:
 
     def _blocks(self, offset: int, length: int, block_bytes: int) -> list[ContentChunk]:
         # One buffer for all of them: new memory costs as much as the reading.
-        buffer = memoryview(bytearray(min(block_bytes, length, READ_BYTES)))
+        buffer = memoryview(bytearray(min(block_bytes, length, _READ_BYTES)))
         found: list[ContentChunk] = []
         end = offset + length
         while offset < end:

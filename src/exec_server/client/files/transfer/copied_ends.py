@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Protocol
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Protocol, Self
 
 from exec_server.client.files.transfer import changed_parts
 from exec_server.client.files.transfer.changed_parts import equal_bytes
+from exec_server.client.files.transfer.task_pool import to_its_end
 from exec_server.early_writeback import begin_writing
 from exec_server.protocol.file_delta import SPAN_BYTES, ContentChunk, new_digest
 
@@ -21,6 +26,9 @@ from exec_server.protocol.file_delta import SPAN_BYTES, ContentChunk, new_digest
 _FIRST_BLOCKS = 4
 # What is copied before the kernel is told to write it.
 _WRITEBACK_BYTES = 16 * 1024 * 1024
+# What is read at once and then written, and how many of them are in memory.
+_PIECE_BYTES = 512 * 1024
+_PIECES = 4
 
 
 class _Blocks(Protocol):
@@ -39,8 +47,6 @@ class CopiedEnds:
         self._old, self._old_size = old, os.fstat(old).st_size
         self._part = part
         self._key = key
-        # What is written and not yet on its way to the disk: where it begins and ends.
-        self._dirty = (0, 0)
 
     async def copy(self) -> tuple[int, int]:
         """How many bytes at the beginning and at the end are the same; they are in the part now.
@@ -64,7 +70,7 @@ class CopiedEnds:
                 assert asked is not None
                 blocks = await asked
                 asked = self._ask(spans[place + 1]) if place + 1 < len(spans) else None
-                equal = await asyncio.to_thread(self._copy_equal, span[0], blocks, is_end=is_end)
+                equal = await to_its_end(partial(self._copy_equal, span[0], blocks, is_end=is_end))
                 same += equal
                 if equal < span[1]:
                     break
@@ -72,7 +78,6 @@ class CopiedEnds:
             if asked is not None:
                 asked.cancel()
                 await asyncio.gather(asked, return_exceptions=True)
-        await asyncio.to_thread(self._begin_writing)
         return same
 
     def _ask(self, span: tuple[int, int]) -> asyncio.Task[list[ContentChunk]]:
@@ -84,41 +89,86 @@ class CopiedEnds:
         Returns the size of those that are the same, until the first difference from that end.
         """
         shift = self._old_size - self._new.size if is_end else 0
-        buffer = memoryview(bytearray(changed_parts.READ_BYTES))
         found: list[ContentChunk] = []
-        for block in blocks:
-            found.append(self._copy_block(start, start + shift, block.size, buffer))
-            self._written(start, start + found[-1].size)
-            start += block.size
-            if found[-1] != block and not is_end:
-                break
+        with _Writer(self._part) as writer:
+            for block in blocks:
+                found.append(self._copy_block(start, start + shift, block.size, writer))
+                start += block.size
+                if found[-1] != block and not is_end:
+                    break
         return equal_bytes(found[::-1], blocks[::-1]) if is_end else equal_bytes(found, blocks)
 
-    def _copy_block(self, start: int, source: int, size: int, buffer: memoryview) -> ContentChunk:
+    def _copy_block(self, start: int, source: int, size: int, writer: _Writer) -> ContentChunk:
         """Copy a block, as far as there is one; what was copied."""
         digest, done = new_digest(self._key), 0
         while done < size:
+            buffer = writer.buffer()
             read = os.preadv(self._old, [buffer[: size - done]], source + done)
             if not read:
+                writer.take_back(buffer)
                 break
             digest.update(buffer[:read])
-            write_at(self._part, buffer[:read], start + done)
+            writer.write(buffer, read, start + done)
             done += read
         return ContentChunk(done, digest.digest()[:16])
 
-    def _written(self, start: int, end: int) -> None:
-        if self._dirty[1] != start:
+
+class _Writer:
+    """Writes in a thread of its own, so that the next piece is read meanwhile."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._pool = ThreadPoolExecutor(1)
+        self._under_way: deque[tuple[Future[None], memoryview]] = deque()
+        self._free = [memoryview(bytearray(_PIECE_BYTES)) for _ in range(_PIECES)]
+        # What is written and not yet on its way to the disk: where it begins and ends.
+        self._dirty = (0, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown()
+        if exc is None:
+            while self._under_way:
+                self._under_way.popleft()[0].result()
             self._begin_writing()
-            self._dirty = (start, end)
-        else:
-            self._dirty = (self._dirty[0], end)
-        if end - self._dirty[0] >= _WRITEBACK_BYTES:
+
+    def buffer(self) -> memoryview:
+        """A buffer that nothing is written from. Raises OSError if a write has failed."""
+        if not self._free:
+            done, buffer = self._under_way.popleft()
+            done.result()
+            self._free.append(buffer)
+        return self._free.pop()
+
+    def take_back(self, buffer: memoryview) -> None:
+        """Nothing has to be written from *buffer*."""
+        self._free.append(buffer)
+
+    def write(self, buffer: memoryview, size: int, offset: int) -> None:
+        """Write the beginning of a *buffer*, which belongs to the writer again."""
+        done = self._pool.submit(self._write, buffer[:size], offset)
+        self._under_way.append((done, buffer))
+
+    def _write(self, data: memoryview, offset: int) -> None:
+        write_at(self._fd, data, offset)
+        if self._dirty[1] != offset:
+            self._begin_writing()
+            self._dirty = (offset, offset)
+        self._dirty = (self._dirty[0], offset + len(data))
+        if self._dirty[1] - self._dirty[0] >= _WRITEBACK_BYTES:
             self._begin_writing()
 
     def _begin_writing(self) -> None:
         start, end = self._dirty
         if end > start:
-            begin_writing(self._part, start, end - start)
+            begin_writing(self._fd, start, end - start)
         self._dirty = (end, end)
 
 

@@ -23,6 +23,7 @@ from exec_server.client.files.transfer.changed_parts import (
 from exec_server.client.files.transfer.copied_ends import CopiedEnds, write_at
 from exec_server.client.files.transfer.equal_versions import RememberedVersion, is_equal
 from exec_server.client.files.transfer.local_tree import Changed, LocalPlace
+from exec_server.client.files.transfer.task_pool import to_its_end
 from exec_server.client.files.transfer.tree import TreeEntry, delta_part_name
 from exec_server.early_writeback import begin_writing
 
@@ -76,7 +77,7 @@ class DeltaDownload:
             if item.source is None:
                 await self._fetch(path, item, part)
             else:
-                await asyncio.to_thread(_copy, old, part, item)
+                await to_its_end(_copy, old, part, item)
                 matched += item.size
                 self._tracker.keep(files=0, bytes=item.size)
         made = LocalVersion(part, size, key=key)
@@ -89,7 +90,7 @@ class DeltaDownload:
         offset = item.start
         async with self._files.read_stream(path, offset=offset, length=item.size) as stream:
             async for data in stream:
-                await asyncio.to_thread(write_at, part, data, offset)
+                await to_its_end(write_at, part, data, offset)
                 offset += len(data)
                 self._tracker.advance(bytes=len(data))
         if offset != item.start + item.size:
