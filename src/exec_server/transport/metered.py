@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from exec_server.transport.connection import Receiver
 from exec_server.transport.unix import LineConnection
 from exec_server.transport.websocket import WebSocketConnection
 
@@ -37,9 +38,15 @@ class MeteredWebSocket(WebSocketConnection):
         self._traffic.sent(parts)
         super().send(*parts)
 
-    def _deliver(self, data: bytes, *, is_last: bool) -> None:
-        self._traffic.received(data)
-        super()._deliver(data, is_last=is_last)
+    def attach(self, receiver: Receiver) -> None:
+        super().attach(receiver)
+        take = receiver.message_received
+
+        def receive(data: bytes) -> None:
+            self._traffic.received(data)
+            take(data)
+
+        self._receive = receive
 
 
 class MeteredLines(LineConnection):

@@ -61,6 +61,8 @@ class WebSocketConnection(WSListener):
         self._limits = limits
         self._on_open = on_open
         self._receiver: Receiver | None = None
+        # Takes each message; None without a receiver.
+        self._receive: Callable[[Any], None] | None = None
         self._assemble: Callable[[], Assembly] = _JoinedMessage
         self._cut: Callable[[memoryview], Any] = _uncut
         # A message that is incomplete. Its frames are joined at once, because they may be tiny.
@@ -133,8 +135,8 @@ class WebSocketConnection(WSListener):
         ):
             if not is_last and self._corked is None:
                 self._corked = []
-            if self._receiver is not None:
-                self._receiver.message_received(data)
+            if self._receive is not None:
+                self._receive(data)
             if is_last and self._corked is not None:
                 self._uncork()
         else:
@@ -194,7 +196,7 @@ class WebSocketConnection(WSListener):
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        receiver, self._receiver = self._receiver, None
+        receiver, self._receiver, self._receive = self._receiver, None, None
         if receiver is not None:
             receiver.connection_lost()
 
@@ -245,8 +247,8 @@ class WebSocketConnection(WSListener):
     def _deliver(self, data: Any, *, is_last: bool) -> None:
         if not is_last and self._corked is None:
             self._corked = []
-        if self._receiver is not None:
-            self._receiver.message_received(data)
+        if self._receive is not None:
+            self._receive(data)
         if is_last and self._corked is not None:
             self._uncork()
 
@@ -276,6 +278,7 @@ class WebSocketConnection(WSListener):
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
+        self._receive = receiver.message_received
         # An isinstance() of a Protocol looks through all its classes, for each connection.
         self._assemble = getattr(receiver, "assemble", _JoinedMessage)
         self._cut = getattr(receiver, "cut", _uncut)
