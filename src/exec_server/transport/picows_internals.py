@@ -60,10 +60,13 @@ def adopt(
     *,
     limits: Limits,
     handshake: bytes,
+    read_bytes: int = _READ_BYTES,
+    on_lost: Callable[[Exception | None], None] | None = None,
 ) -> None:
     """Give an accepted *transport* to picows, which sees *handshake* as its first bytes.
 
-    The handshake is whole and was accepted, so picows answers it at once.
+    The handshake is whole and was accepted, so picows answers it at once. At most *read_bytes* are
+    read at a time. *on_lost* is called after the listener was told that the connection is lost.
     """
     protocol = _ServerProtocol(
         **_arguments(
@@ -75,6 +78,7 @@ def adopt(
             read_buffer_init_size=_SERVER_BUFFER_BYTES,
         )
     )
+    protocol.read_bytes, protocol.on_lost = read_bytes, on_lost
     transport.set_protocol(protocol)
     protocol.connection_made(_AcceptedTransport(transport))
     feed(protocol, handshake)
@@ -159,10 +163,14 @@ class _LeanProtocol(WSProtocol):  # type: ignore[misc]
 class _ServerProtocol(_LeanProtocol):
     """Tells its listener of an end of file, which picows keeps to itself."""
 
+    read_bytes: int
+    on_lost: Callable[[Exception | None], None] | None
+
     def get_buffer(self, size_hint: int) -> memoryview:
         # All the room that picows has would be much more than the rest of a large frame, and
         # picows would double its buffer for what follows the frame.
-        return _whole_buffer(self, size_hint)[: _READ_BYTES if self._reads_much() else _FEW_BYTES]
+        most = self.read_bytes if self._reads_much() else _FEW_BYTES
+        return _whole_buffer(self, size_hint)[:most]
 
     def _reads_much(self) -> bool:
         return self.listener is None or self.listener.reads_much()
@@ -171,6 +179,11 @@ class _ServerProtocol(_LeanProtocol):
         if self.listener is not None:
             self.listener.on_ws_eof()
         return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost(exc)
 
 
 _whole_buffer: Callable[[WSProtocol, int], memoryview] = WSProtocol.get_buffer
