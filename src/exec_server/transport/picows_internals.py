@@ -61,12 +61,15 @@ def adopt(
     limits: Limits,
     handshake: bytes,
     read_bytes: int = _READ_BYTES,
+    buffer_bytes: int = _SERVER_BUFFER_BYTES,
     on_lost: Callable[[Exception | None], None] | None = None,
+    is_answered: bool = False,
 ) -> None:
     """Give an accepted *transport* to picows, which sees *handshake* as its first bytes.
 
     The handshake is whole and was accepted, so picows answers it at once. At most *read_bytes* are
-    read at a time. *on_lost* is called after the listener was told that the connection is lost.
+    read at a time, into a buffer that begins with *buffer_bytes*. *on_lost* is called after the
+    listener was told that the connection is lost. If the handshake *is_answered*, nothing is sent.
     """
     protocol = _ServerProtocol(
         **_arguments(
@@ -75,13 +78,42 @@ def adopt(
             ws_listener_factory=lambda _: WSUpgradeResponseWithListener(
                 cast(Any, _SwitchingProtocols()), new_listener()
             ),
-            read_buffer_init_size=_SERVER_BUFFER_BYTES,
+            read_buffer_init_size=buffer_bytes,
         )
     )
     protocol.read_bytes, protocol.on_lost = read_bytes, on_lost
     transport.set_protocol(protocol)
-    protocol.connection_made(_AcceptedTransport(transport))
+    accepted = _AcceptedTransport(transport)
+    protocol.connection_made(accepted)
+    if is_answered:
+        accepted.write = _drop
     feed(protocol, handshake)
+    if is_answered:
+        del accepted.write
+
+
+def renew(
+    stream: Any, listener: WSListener, *, limits: Limits, handshake: bytes, buffer_bytes: int
+) -> None:
+    """Give an adopted *stream* a new buffer: picows makes its buffer larger, but never smaller.
+
+    The old one must be empty. *listener* is told of a connection again, with another WSTransport.
+    """
+    old = stream.get_protocol()
+    adopt(
+        stream,
+        lambda: listener,
+        limits=limits,
+        handshake=handshake,
+        read_bytes=old.read_bytes,
+        buffer_bytes=buffer_bytes,
+        on_lost=old.on_lost,
+        is_answered=True,
+    )
+
+
+def _drop(data: bytes) -> None:
+    """Takes the place of `write`."""
 
 
 def stream_of(transport: WSTransport) -> Any:
@@ -231,7 +263,9 @@ class _AcceptedTransport:
     others, and asks for more of them to log them. With uvloop each of these takes a socket object.
     """
 
-    __slots__ = ("stream",)
+    __slots__ = ("stream", "write")
+
+    write: Callable[[bytes], None]
 
     def __init__(self, stream: asyncio.Transport) -> None:
         self.stream = stream

@@ -15,9 +15,10 @@ import pytest
 
 from exec_server.hub.relay import relay_socket
 from exec_server.hub.relay.corks import Corks
-from exec_server.hub.relay.relay_socket import READ_BYTES, RelaySocket
+from exec_server.hub.relay.relay_socket import BUFFER_BYTES, READ_BYTES, RelaySocket
 from exec_server.hub.relay.routing import Frame
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.transport import picows_internals
 from exec_server.transport.frame_headers import frame_header
 from exec_server.transport.http_front import accepted_request
 from exec_server.transport.picows_internals import adopt
@@ -107,6 +108,7 @@ class Line:
         self.receive: Callable[[Any], object] = lambda data: self.got.append(bytes(data))
         self.taken: list[int] = []
         self.resumed = 0
+        self.lost: list[object] = []
         ours.on_taken(lambda origin, size: self.taken.append(size))
         self.carrying: asyncio.Future[None] | None = None
 
@@ -155,6 +157,8 @@ async def line(
             limits=limited(frame_bytes=DEFAULT_LIMITS.relay_frame_bytes),
             handshake=accepted_request(KEY) + early,
             read_bytes=READ_BYTES,
+            buffer_bytes=BUFFER_BYTES,
+            on_lost=lambda exc: made.lost.append(exc),
         )
         while not (await made.peer._exactly(1) == b"\n" and await made.peer._exactly(2) == b"\r\n"):
             pass
@@ -537,3 +541,53 @@ async def test_a_cancelled_socket_is_aborted():
         made.carrying.cancel()
         await asyncio.wait([made.carrying])
         assert await made.peer.rest() == []
+
+
+# The buffer.
+
+
+def room(made: Line) -> int:
+    return len(picows_internals._whole_buffer(made.socket._stream.get_protocol(), -1))
+
+
+@requirement("hub/socket:small-again")
+async def test_the_buffer_of_bulk_is_given_back_when_there_is_none():
+    async with line(limits=limited(ping_interval=0.02)) as made:
+        small, first = room(made), made.socket._ws
+        bulk = [os.urandom(60_000) for _ in range(10)]
+        await made.peer.send(*[masked(BINARY, frame) for frame in bulk])
+        await eventually(lambda: len(made.got) == 10)
+        assert room(made) > 60_000
+        await eventually(lambda: made.socket._ws is not first)
+        assert room(made) == small
+        # Everything goes on, and nothing was sent for it but pings.
+        await made.peer.send(masked(PING, b"?"), *[masked(BINARY, frame) for frame in bulk])
+        await eventually(lambda: len(made.got) == 20)
+        assert made.got == bulk * 2
+        made.socket.send(b"answer", None)
+        came: dict[int, bytes] = {}
+        while BINARY not in came or PONG not in came:
+            kind, payload = await made.peer.frame()
+            assert kind in (PING, PONG, BINARY)
+            came[kind] = payload
+        assert came[PONG] == b"?" and came[BINARY] == b"answer"
+        made.peer.sock.close()
+        await made.over()
+        await eventually(lambda: made.lost)
+        assert len(made.lost) == 1
+
+
+@requirement("hub/socket:small-again")
+async def test_the_buffer_stays_while_a_part_of_a_frame_is_in_it():
+    async with line(limits=limited(ping_interval=0.02)) as made:
+        first = made.socket._ws
+        frame = os.urandom(60_000)
+        whole = masked(BINARY, frame)
+        await made.peer.send(whole, whole[:1000])
+        await eventually(lambda: made.got)
+        for _ in range(5):
+            assert await made.peer.frame() == (PING, b"")
+        assert made.socket._ws is first
+        await made.peer.send(whole[1000:])
+        await eventually(lambda: len(made.got) == 2)
+        assert made.got == [frame, frame]

@@ -40,6 +40,7 @@ def hand_over(
     *,
     limits: Limits,
     read_bytes: int,
+    buffer_bytes: int,
 ) -> None:
     """Answer *request*, which is an upgrade that was accepted, and give its connection to picows.
 
@@ -59,5 +60,6 @@ def hand_over(
         limits=limits,
         handshake=accepted_request(request.headers[hdrs.SEC_WEBSOCKET_KEY]) + tail,
         read_bytes=read_bytes,
+        buffer_bytes=buffer_bytes,
         on_lost=protocol.connection_lost,
     )

@@ -31,7 +31,7 @@ from exec_server.hub.observe import telemetry
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.relay.corks import Corks
 from exec_server.hub.relay.queue_memory import Memory
-from exec_server.hub.relay.relay_socket import READ_BYTES, RelaySocket
+from exec_server.hub.relay.relay_socket import BUFFER_BYTES, READ_BYTES, RelaySocket
 from exec_server.hub.relay.routing import (
     GOING_AWAY,
     POLICY_VIOLATION,
@@ -303,7 +303,13 @@ class Rendezvous:
             limits=self._limits, message_bytes=most, corks=self._corks, takes_text=takes_text
         )
         limits = msgspec.structs.replace(self._limits, frame_bytes=most)
-        hand_over(request, lambda: socket, limits=limits, read_bytes=READ_BYTES)
+        hand_over(
+            request,
+            lambda: socket,
+            limits=limits,
+            read_bytes=READ_BYTES,
+            buffer_bytes=BUFFER_BYTES,
+        )
         self._connections.forget(request.protocol)
         telemetry.upgraded()
         return socket

@@ -1,4 +1,7 @@
-"""One rendezvous socket: it queues messages, can pause reading, and sends and answers pings."""
+"""One rendezvous socket: it queues messages, can pause reading, and sends and answers pings.
+
+The module is long because all of these are states of one object that picows calls back.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
+
 from exec_server.hub.relay.corks import JOIN_BYTES, Corks, FrameWriter
 from exec_server.hub.relay.routing import Frame, JoinedHarness
 from exec_server.limits import Limits
-from exec_server.memory import keep_freed_memory
-from exec_server.transport.picows_internals import stream_of
+from exec_server.memory import give_back_memory, keep_freed_memory
+from exec_server.transport.http_front import accepted_request
+from exec_server.transport.picows_internals import renew, stream_of
 from exec_server.transport.picows_names import (
     WSCloseCode,
     WSFrame,
@@ -22,6 +28,8 @@ from exec_server.transport.picows_names import (
 
 # The most that is read of a socket at a time: four records of a relay.
 READ_BYTES = 256 * 1024
+# The buffer of a socket that carries no bulk. Most sockets of a node are idle.
+BUFFER_BYTES = 2048
 # Large frames need far fewer for the same bytes, so this costs them nothing.
 _MESSAGES_A_TURN = 64
 # A message is written at once if no more than this waits in the transport. The event loop writes
@@ -29,6 +37,8 @@ _MESSAGES_A_TURN = 64
 _WAITING_BYTES = 256 * 1024
 # What one read of a socket brings is freed and needed again all the time.
 _FREED_BYTES = 1024 * 1024
+# The key of a handshake that was answered before.
+_ANY_KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 # RFC 6455 allows 123.
 _REASON_BYTES = 120
 
@@ -75,6 +85,9 @@ class RelaySocket(WSListener):
         self._is_paused = False
         self._read_in_turn = 0
         self._has_many = False
+        # True if a part of a frame may be in the buffer of picows, if bulk has come since the last
+        # tick, and if the buffer has become larger.
+        self._has_rest = self._is_busy = self._has_grown = False
         # A message of which more frames follow.
         self._parts: bytearray | None = None
         self._parts_are_text = False
@@ -84,6 +97,7 @@ class RelaySocket(WSListener):
         # True once nothing more comes from the peer, and nothing reaches it.
         self._is_gone = False
         self._failure: Exception | None = None
+        self._stream: Any = None
         self._is_over = asyncio.Event()
         self._heard_at = self._loop.time()
         # Set while `carry` runs.
@@ -169,7 +183,10 @@ class RelaySocket(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._ws = transport
-        self._stream: Any = stream_of(transport)
+        if self._stream is not None:
+            # The buffer is another one.
+            return
+        self._stream = stream_of(transport)
         self._stream.set_write_buffer_limits(high=_WAITING_BYTES)
         self._writer = FrameWriter(self._stream, self._corks, is_secure=transport.is_secure)
         # Until `carry` runs there is nothing to do with messages.
@@ -178,6 +195,7 @@ class RelaySocket(WSListener):
     def reads_much(self) -> bool:
         """True if the last read of the socket has brought few frames."""
         has_many, self._has_many = self._has_many, False
+        self._has_rest = True
         return not has_many
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -188,6 +206,7 @@ class RelaySocket(WSListener):
             return
         self._heard_at = self._loop.time()
         self._read_in_turn = 0
+        self._has_rest = frame.tail_size > 0
         try:
             self._take_frame(transport, frame)
         finally:
@@ -205,11 +224,11 @@ class RelaySocket(WSListener):
         elif frame.rsv1 or frame.rsv2 or frame.rsv3:
             self.end(_PROTOCOL_ERROR, "reserved bits are set")
         elif kind is _BINARY and frame.fin and self._parts is None:
-            self._message(
-                frame.get_payload_as_bytes()
-                if frame.payload_size <= JOIN_BYTES
-                else frame.get_payload_as_memoryview()
-            )
+            if frame.payload_size <= JOIN_BYTES:
+                self._message(frame.get_payload_as_bytes())
+            else:
+                self._is_busy = True
+                self._message(frame.get_payload_as_memoryview())
         elif kind == WSMsgType.PING:
             self._pong = frame.get_payload_as_bytes()
             self._flush_soon()
@@ -397,3 +416,16 @@ class RelaySocket(WSListener):
         self._ping_is_due = True
         self._flush()
         self._schedule_tick()
+        self._give_buffer_back()
+
+    def _give_buffer_back(self) -> None:
+        """Take a small buffer again, if no bulk has come since the last tick."""
+        self._is_busy, was_busy = False, self._is_busy
+        if was_busy:
+            self._has_grown = True
+        elif self._has_grown and not (self._has_rest or self._is_gone or self._farewell):
+            self._has_grown = False
+            limits = msgspec.structs.replace(self._limits, frame_bytes=self._message_bytes)
+            key = accepted_request(_ANY_KEY)
+            renew(self._stream, self, limits=limits, handshake=key, buffer_bytes=BUFFER_BYTES)
+            give_back_memory(READ_BYTES)
