@@ -5,7 +5,8 @@
 Each forward leads to the same sink and source on the loopback. The rate is that of one connection,
 with the processor time of both ends of the forward (and of the registry) for each megabyte; the
 processor time says more than the rate on a machine that has other work. The echo is the time of one
-byte there and back, alone and while another connection of the same forward is saturated. ssh
+byte there and back, alone and while another connection of the same forward is saturated. The share
+is what the slowest of two, and of four, saturated connections gets, compared with their mean. ssh
 encrypts, and a direct connection over ws:// does not.
 """
 
@@ -46,6 +47,21 @@ sock.sendall(b"s")
 print(flush=True)
 while sock.recv(1 << 20): pass
 """
+# The same, but it counts for a while from the first line of its input on.
+_COUNT = """\
+import socket, sys, time
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sock.sendall(b"s")
+sock.recv(1)
+print(flush=True)
+sys.stdin.readline()
+count, end = 0, time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end: count += len(sock.recv(1 << 20))
+print(count, flush=True)
+"""
+_SHARE_SECONDS = 2.0
+_SHARE_ROUNDS = 3
+_SATURATED = (2, 4)
 _KINDS = ["direct", "relay", "ssh"]
 # How often a client asks for a server that is registering.
 _ATTEMPTS = 20
@@ -63,14 +79,20 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ports-")))
         os.environ["XDG_STATE_HOME"] = str(folder)
         far = stack.enter_context(target())
-        print(f"{'':24}{'MB/s':>14}{'CPU ms/MB':>16}{'echo p50, p99 ms':>20}{'beside load':>20}")
-        print(f"{'forward':24}{'down, up':>14}{'down, up':>16}")
+        print(
+            f"{'':24}{'MB/s':>14}{'CPU ms/MB':>16}{'echo p50, p99 ms':>20}{'beside load':>20}"
+            f"{'least share':>20}{'load':>8}"
+        )
+        print(f"{'forward':24}{'down, up':>14}{'down, up':>16}{'of 2, of 4':>60}{'average':>8}")
         for forward in forwards(stack, folder, far, options.forwards):
             rates = [rate(forward, kind, size) for kind in (b"s", b"r")]
             shown = [" ".join(f"{each:6.1f}" for each in pair) for pair in zip(*rates, strict=True)]
             alone, beside = (_words(each) for each in _echo(forward.port))
+            least = " ".join(f"{_least_share(forward.port, count):.2f}" for count in _SATURATED)
             print(
-                f"{forward.name:24}{shown[0]:>14}{shown[1]:>16}{alone:>20}{beside:>20}", flush=True
+                f"{forward.name:24}{shown[0]:>14}{shown[1]:>16}{alone:>20}{beside:>20}"
+                f"{least:>20}{machine.load():8.1f}",
+                flush=True,
             )
 
 
@@ -231,6 +253,29 @@ def _echo(port: int) -> tuple[list[float], list[float]]:
                 _keys(sock)
                 beside += _keys(sock)
     return alone, beside
+
+
+def _least_share(port: int, count: int) -> float:
+    """What the slowest of *count* saturated connections gets of their mean; median of rounds."""
+    return statistics.median(_one_least_share(port, count) for _ in range(_SHARE_ROUNDS))
+
+
+def _one_least_share(port: int, count: int) -> float:
+    words = [sys.executable, "-c", _COUNT, str(port), str(_SHARE_SECONDS)]
+    with contextlib.ExitStack() as stack:
+        readers = [
+            stack.enter_context(running(words, subprocess.PIPE, stdin=subprocess.PIPE))
+            for _ in range(count)
+        ]
+        for each in readers:
+            assert each.stdout is not None
+            each.stdout.readline()
+        for each in readers:
+            assert each.stdin is not None
+            each.stdin.write(b"\n")
+            each.stdin.flush()
+        got = [int(_last_word(each)) for each in readers]
+    return min(got) / statistics.mean(got)
 
 
 def _keys(sock: socket.socket) -> list[float]:

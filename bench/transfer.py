@@ -233,16 +233,17 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def running(
-    command: list[str], stdout: int = subprocess.DEVNULL
+    command: list[str], stdout: int = subprocess.DEVNULL, *, stdin: int = subprocess.DEVNULL
 ) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout)
+    process = subprocess.Popen(command, stdin=stdin, stdout=stdout)
     try:
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 def wait_for(port: int) -> None:

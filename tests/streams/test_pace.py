@@ -10,7 +10,7 @@ import pytest
 from exec_server.client_urls import connect
 from exec_server.protocol.streams import END
 from exec_server.server.serving import serve
-from exec_server.streams.byte_stream import CHUNK_BYTES, ByteStream
+from exec_server.streams.byte_stream import ACK_BYTES, CHUNK_BYTES, ByteStream
 from exec_server.streams.pace import (
     REST_SECONDS,
     SMALL_BYTES,
@@ -121,6 +121,35 @@ def test_while_keys_are_typed_bulk_is_sent_one_message_at_a_time(clock, pace):
     assert bulk.wire.messages == 2
     clock.advance(5 * TURN_SECONDS)
     assert bulk.wire.messages == 7
+
+
+@requirement("streams/wire:pace")
+def test_while_keys_are_typed_bulk_waits_until_its_last_message_has_arrived(clock, pace):
+    bulk, keys = Line(pace), Line(pace)
+    bulk.stream.other_end_acknowledges(ACK_BYTES)
+    keys.talk()
+    bulk.write(50)
+    for count in range(1, 5):
+        clock.advance(10 * TURN_SECONDS)
+        assert bulk.wire.messages == count
+        bulk.stream.acknowledged(count * CHUNK_BYTES)
+    # Without keys, the window alone decides again.
+    clock.advance(TALK_SECONDS)
+    bulk.stream.acknowledged(5 * CHUNK_BYTES)
+    assert bulk.wire.messages > 6
+
+
+@requirement("streams/wire:pace")
+def test_what_bulk_waits_for_is_enough_for_an_acknowledgement(clock, pace):
+    bulk, keys = Line(pace), Line(pace)
+    bulk.stream.other_end_acknowledges(ACK_BYTES)
+    keys.talk()
+    size = ACK_BYTES // 2 - 1
+    for _ in range(10):
+        bulk.stream.write(bytes(size))
+        clock.advance(10 * TURN_SECONDS)
+    # The other end acknowledges after so many bytes, and not before.
+    assert (bulk.wire.messages - 1) * size < ACK_BYTES <= bulk.wire.messages * size
 
 
 @requirement("streams/wire:pace")

@@ -208,12 +208,14 @@ def _assemble(
     telemetry = RegistryTelemetry(limits=limits)
     store = telemetry.store(store)
     audit = Audit(store, limits=limits, clock=clock, lines=lines)
+    connections = ConnectionGuard(limits=limits, knows_addresses=not options.is_behind_proxy)
     rendezvous = Rendezvous(
         store,
         registrations,
         audit,
         limits=limits,
         clock=clock,
+        connections=connections,
         allows_plaintext=options.allows_plaintext,
     )
     gate = TokenGate(store, limits=limits, clock=clock)
@@ -240,7 +242,7 @@ def _assemble(
             store, audit, limits=limits, clock=clock, is_open=options.allows_open_pairing
         ),
         rendezvous=rendezvous,
-        connections=ConnectionGuard(limits=limits, knows_addresses=not options.is_behind_proxy),
+        connections=connections,
         environments=EnvironmentCount(store),
         limits=limits,
         clock=clock,

@@ -228,9 +228,19 @@ class ByteStream:
         if not self._unsent or not self.is_live or self.is_over:
             return False
         in_flight = self._sent - self._acked
-        if self._delayed is not None and in_flight >= self._delayed.size:
+        if self._delayed is not None and in_flight >= self._allowed(in_flight):
             return False
         return in_flight < self.window
+
+    def _allowed(self, in_flight: int) -> int:
+        """How many bytes may be under way, if the other end acknowledges often."""
+        assert self._delayed is not None
+        pace = self._wire.turns.pace
+        if in_flight >= ACK_BYTES and pace is not None and pace.is_talking():
+            # On a slow way more than that waits in line before a key. An acknowledgement is sure
+            # to come.
+            return ACK_BYTES
+        return self._delayed.size
 
     def _keeps_pace(self) -> bool:
         """True if the next message may be sent; otherwise the stream waits for the next turn."""

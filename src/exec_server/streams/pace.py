@@ -63,6 +63,10 @@ class BulkPace:
             self._since_rest = 0
             self._rest_until = now + REST_SECONDS
 
+    def is_talking(self) -> bool:
+        """True while small messages go to and fro."""
+        return self._talk_until > self._clock.time()
+
     def is_free(self) -> bool:
         """True if a message of bulk may be sent now."""
         if not self._talk_until:

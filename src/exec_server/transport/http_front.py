@@ -266,7 +266,8 @@ class HttpFront(asyncio.Protocol):
             self._refuse(answer or HttpAnswer(400), head)
             return
         self._let_go()
-        handshake = _handshake(head) + bytes(self._data[found.end() :])
+        handshake = accepted_request(head.headers["sec-websocket-key"])
+        handshake += bytes(self._data[found.end() :])
         self._upgrade(self._transport, handshake, head.headers.get("authorization"))
 
     def _judge(self, head: RequestHead) -> HttpAnswer | None:
@@ -357,9 +358,8 @@ def _why(answer: HttpAnswer, head: RequestHead | None) -> str:
     return f"{head.method[:_LOGGED_CHARS]!a} {head.path[:_LOGGED_CHARS]!a} is not served"
 
 
-def _handshake(head: RequestHead) -> bytes:
-    """Return the upgrade, which is accepted already, in the only form that picows reads."""
-    key = head.headers["sec-websocket-key"]
+def accepted_request(key: str) -> bytes:
+    """Return an upgrade that is accepted already, in the only form that picows reads."""
     return (
         "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"

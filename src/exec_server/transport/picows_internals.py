@@ -60,10 +60,16 @@ def adopt(
     *,
     limits: Limits,
     handshake: bytes,
+    read_bytes: int = _READ_BYTES,
+    buffer_bytes: int = _SERVER_BUFFER_BYTES,
+    on_lost: Callable[[Exception | None], None] | None = None,
+    is_answered: bool = False,
 ) -> None:
     """Give an accepted *transport* to picows, which sees *handshake* as its first bytes.
 
-    The handshake is whole and was accepted, so picows answers it at once.
+    The handshake is whole and was accepted, so picows answers it at once. At most *read_bytes* are
+    read at a time, into a buffer that begins with *buffer_bytes*. *on_lost* is called after the
+    listener was told that the connection is lost. If the handshake *is_answered*, nothing is sent.
     """
     protocol = _ServerProtocol(
         **_arguments(
@@ -72,12 +78,42 @@ def adopt(
             ws_listener_factory=lambda _: WSUpgradeResponseWithListener(
                 cast(Any, _SwitchingProtocols()), new_listener()
             ),
-            read_buffer_init_size=_SERVER_BUFFER_BYTES,
+            read_buffer_init_size=buffer_bytes,
         )
     )
+    protocol.read_bytes, protocol.on_lost = read_bytes, on_lost
     transport.set_protocol(protocol)
-    protocol.connection_made(_AcceptedTransport(transport))
+    accepted = _AcceptedTransport(transport)
+    protocol.connection_made(accepted)
+    if is_answered:
+        accepted.write = _drop
     feed(protocol, handshake)
+    if is_answered:
+        del accepted.write
+
+
+def renew(
+    stream: Any, listener: WSListener, *, limits: Limits, handshake: bytes, buffer_bytes: int
+) -> None:
+    """Give an adopted *stream* a new buffer: picows makes its buffer larger, but never smaller.
+
+    The old one must be empty. *listener* is told of a connection again, with another WSTransport.
+    """
+    old = stream.get_protocol()
+    adopt(
+        stream,
+        lambda: listener,
+        limits=limits,
+        handshake=handshake,
+        read_bytes=old.read_bytes,
+        buffer_bytes=buffer_bytes,
+        on_lost=old.on_lost,
+        is_answered=True,
+    )
+
+
+def _drop(data: bytes) -> None:
+    """Takes the place of `write`."""
 
 
 def stream_of(transport: WSTransport) -> Any:
@@ -159,10 +195,14 @@ class _LeanProtocol(WSProtocol):  # type: ignore[misc]
 class _ServerProtocol(_LeanProtocol):
     """Tells its listener of an end of file, which picows keeps to itself."""
 
+    read_bytes: int
+    on_lost: Callable[[Exception | None], None] | None
+
     def get_buffer(self, size_hint: int) -> memoryview:
         # All the room that picows has would be much more than the rest of a large frame, and
         # picows would double its buffer for what follows the frame.
-        return _whole_buffer(self, size_hint)[: _READ_BYTES if self._reads_much() else _FEW_BYTES]
+        most = self.read_bytes if self._reads_much() else _FEW_BYTES
+        return _whole_buffer(self, size_hint)[:most]
 
     def _reads_much(self) -> bool:
         return self.listener is None or self.listener.reads_much()
@@ -171,6 +211,11 @@ class _ServerProtocol(_LeanProtocol):
         if self.listener is not None:
             self.listener.on_ws_eof()
         return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost(exc)
 
 
 _whole_buffer: Callable[[WSProtocol, int], memoryview] = WSProtocol.get_buffer
@@ -218,7 +263,9 @@ class _AcceptedTransport:
     others, and asks for more of them to log them. With uvloop each of these takes a socket object.
     """
 
-    __slots__ = ("stream",)
+    __slots__ = ("stream", "write")
+
+    write: Callable[[bytes], None]
 
     def __init__(self, stream: asyncio.Transport) -> None:
         self.stream = stream

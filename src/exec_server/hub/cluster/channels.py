@@ -16,7 +16,7 @@ from exec_server.hub.bus import Bus, Unsubscribe
 from exec_server.hub.cluster.reliable import ReliableChannel
 from exec_server.hub.cluster.reliable_halves import HEADER_BYTES
 from exec_server.hub.relay.relay_socket import Taken
-from exec_server.hub.relay.routing import JoinedHarness
+from exec_server.hub.relay.routing import Frame, JoinedHarness
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -79,13 +79,13 @@ class NodeChannel:
 
     # The methods of a port.
 
-    def send(self, data: bytes, origin: JoinedHarness | None) -> None:
+    def send(self, data: Frame, origin: JoinedHarness | None) -> bool:
         if self._has_ended or self._is_gone:
-            self._taken(origin, len(data))
-            return
+            return True
         self._sent.append((len(data), origin))
-        self._reliable.send(data)
+        self._reliable.send(bytes(data))
         self.flush()
+        return False
 
     def discard(self) -> None:
         for _ in range(self._reliable.discard()):

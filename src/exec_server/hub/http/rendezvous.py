@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 
+import msgspec
 from aiohttp import web
 
 from exec_server.errors import RelayError
@@ -24,14 +25,19 @@ from exec_server.hub.cluster.passages import Passage
 from exec_server.hub.cluster.registration import LiveRegistration
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http import admission_gate
+from exec_server.hub.http.connection_guard import ConnectionGuard
+from exec_server.hub.http.handover import HandedOver, hand_over
+from exec_server.hub.observe import telemetry
 from exec_server.hub.observe.audit import Audit
+from exec_server.hub.relay.corks import Corks
 from exec_server.hub.relay.queue_memory import Memory
-from exec_server.hub.relay.relay_socket import RelaySocket
+from exec_server.hub.relay.relay_socket import BUFFER_BYTES, READ_BYTES, RelaySocket
 from exec_server.hub.relay.routing import (
     GOING_AWAY,
     POLICY_VIOLATION,
     TRY_AGAIN_LATER,
     Exchange,
+    Frame,
 )
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken, Environment
@@ -57,9 +63,12 @@ class Rendezvous:
         *,
         limits: Limits,
         clock: Callable[[], float],
+        connections: ConnectionGuard,
         allows_plaintext: bool = False,
     ) -> None:
         self._store = store
+        self._connections = connections
+        self._corks = Corks()
         self._registrations = registrations
         self._audit = audit
         self._limits = limits
@@ -97,13 +106,11 @@ class Rendezvous:
         await self._check_generation(environment, granted)
         token = await self._good_token(granted.token_id)
         with self._place(token, per_free=_EXECUTORS_PER_FREE):
-            response = self._new_socket(environment)
-            await response.prepare(request)
-            socket = RelaySocket(response, request, limits=self._limits, takes_text=True)
+            socket = self._open(request, environment, takes_text=True)
             registration = self._registration(environment, socket, address=address)
             with self._served(socket, token):
                 await self._carry_executor(registration, token)
-        return response
+        return HandedOver()
 
     def _registration(
         self, environment: Environment, socket: RelaySocket, *, address: str
@@ -200,17 +207,16 @@ class Rendezvous:
         """Upgrade *request* and join its socket to the environment's executor."""
         await self._check_room(environment, token.id)
         with self._place(token, per_free=1):
-            response = self._new_socket(environment)
-            await response.prepare(request)
-            socket = RelaySocket(response, request, limits=self._limits)
+            socket = self._open(request, environment, takes_text=False)
             with self._served(socket, token):
                 passage = await self._join(environment, socket, token.id)
                 admission_gate.leave()
                 if passage is None:
-                    await response.close(code=GOING_AWAY, message=b"the executor is gone")
-                    return response
-                await self._converse(socket, passage, environment.id, token, address)
-        return response
+                    socket.end(GOING_AWAY, "the executor is gone")
+                    await socket.carry(lambda data: None)
+                else:
+                    await self._converse(socket, passage, environment.id, token, address)
+        return HandedOver()
 
     async def _join(
         self, environment: Environment, socket: RelaySocket, token_id: str
@@ -233,7 +239,7 @@ class Rendezvous:
     ) -> None:
         exchange, loop = passage.exchange, self._loop
 
-        def receive(data: bytes) -> None:
+        def receive(data: Frame) -> None:
             try:
                 exchange.from_harness(passage.harness, data, now=loop.time())
             except RelayError as exc:
@@ -280,24 +286,33 @@ class Rendezvous:
             raise no_socket("expired")
         return token
 
-    def _new_socket(self, environment: Environment) -> web.WebSocketResponse:
+    def _open(
+        self, request: web.Request, environment: Environment, *, takes_text: bool
+    ) -> RelaySocket:
+        """Answer the upgrade."""
         if self.is_draining:
             raise no_socket("pod_draining")
         if environment.is_plaintext and not self._allows_plaintext:
             # The executor registered while plaintext was allowed. It registers again after this
             # answer, and the refusal of that tells it why.
             raise no_socket("unexpected_executor_registration_id")
-        # For aiohttp this is the first size that is too large.
-        most = self._limits.relay_frame_bytes + 1
+        most = self._limits.relay_frame_bytes
         if environment.is_plaintext:
             most += self._limits.message_bytes
-        return web.WebSocketResponse(
-            timeout=self._limits.close_timeout,
-            autoping=False,
-            compress=False,
-            max_msg_size=most,
-            decode_text=False,
+        socket = RelaySocket(
+            limits=self._limits, message_bytes=most, corks=self._corks, takes_text=takes_text
         )
+        limits = msgspec.structs.replace(self._limits, frame_bytes=most)
+        hand_over(
+            request,
+            lambda: socket,
+            limits=limits,
+            read_bytes=READ_BYTES,
+            buffer_bytes=BUFFER_BYTES,
+        )
+        self._connections.forget(request.protocol)
+        telemetry.upgraded()
+        return socket
 
     def _has_place(self, token_id: str, *, per_free: int) -> bool:
         """True if a token may have another socket here: *per_free* for each that is free."""

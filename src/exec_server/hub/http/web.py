@@ -107,8 +107,6 @@ class Site:
             client_max_size=self._parts.limits.hub_request_bytes,
         )
         application.on_response_prepare.append(_say_little)
-        application.on_response_prepare.append(telemetry.upgraded)
-        application.on_response_prepare.append(self._parts.connections.upgraded)
         route = application.router.add_route
         route("POST", environment_path("{id}", REGISTER), self._register)
         route("POST", environment_path("{id}", FACTS), self._facts)

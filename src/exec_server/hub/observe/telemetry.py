@@ -141,10 +141,10 @@ def refused(code: str) -> None:
         seen.code = code
 
 
-async def upgraded(request: web.Request, response: web.StreamResponse) -> None:
-    """For `on_response_prepare`: a WebSocket counts as answered when it is upgraded."""
-    if isinstance(response, web.WebSocketResponse) and (seen := _seen.get()) is not None:
-        seen.answered(response.status)
+def upgraded() -> None:
+    """Count the current request as answered: its connection has become a WebSocket."""
+    if (seen := _seen.get()) is not None:
+        seen.answered(101)
 
 
 class _WatchedStore:

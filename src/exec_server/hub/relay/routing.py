@@ -19,12 +19,17 @@ from exec_server.relay.frame import RelayFrame, Reset, StreamId, encode
 GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1001, 1008, 1013
 
 
+# A view is valid only until the call ends.
+Frame = bytes | memoryview
+
+
 class Port(Protocol):
     """A socket, or a channel to a socket on another node."""
 
-    def send(self, data: bytes, origin: JoinedHarness | None) -> None:
-        """Queue one message. When it has left, the exchange is told by `executor_took` or
-        `harness_took`.
+    def send(self, data: Frame, origin: JoinedHarness | None) -> bool:
+        """Write one message, or queue it; True if it has left at once.
+
+        When a queued one has left, the exchange is told by `executor_took` or `harness_took`.
         """
 
     def discard(self) -> None:
@@ -155,7 +160,7 @@ class Exchange:
 
     # Frames.
 
-    def from_harness(self, harness: JoinedHarness, data: bytes, *, now: float) -> None:
+    def from_harness(self, harness: JoinedHarness, data: Frame, *, now: float) -> None:
         """Pass on a frame of *harness*.
 
         Raises RelayError if it is not a frame, or belongs to a stream of another harness, or opens
@@ -171,19 +176,18 @@ class Exchange:
             # The frame would disturb the stream of the harness that used the id first.
             raise RelayError("the stream id is taken")
         harness.moved_at = now
-        harness.to_executor += self._weight(len(data))
-        self._to_the_executor(data, harness)
-        if self._is_crowded:
-            self._was_crowded = True
-            self._pause(harness)
-        elif harness.to_executor > self._limits.hub_waiting_bytes or harness.share.must_wait:
-            self._pause(harness)
-        self._make_room_if_fair()
+        if not self._to_the_executor(data, harness):
+            if self._is_crowded:
+                self._was_crowded = True
+                self._pause(harness)
+            elif harness.to_executor > self._limits.hub_waiting_bytes or harness.share.must_wait:
+                self._pause(harness)
+            self._make_room_if_fair()
         # The harness may wait for an answer, which comes from the executor's socket.
         if self._is_executor_paused and harness.to_harness <= self._limits.hub_waiting_bytes:
             self._reconsider_executor()
 
-    def from_executor(self, data: bytes, *, now: float) -> None:
+    def from_executor(self, data: Frame, *, now: float) -> None:
         """Pass on a frame of the executor. A frame of a stream that has ended is only counted."""
         try:
             harness = self._streams.get(stream_id_of(data, limit=self._limits.hub_stream_id_bytes))
@@ -193,7 +197,8 @@ class Exchange:
             self.unroutable += 1
             return
         harness.moved_at = now
-        self._to_the_harness(harness, data)
+        if self._to_the_harness(harness, data):
+            return
         is_slow = harness.to_harness > self._limits.hub_waiting_bytes
         if harness.to_harness > self._limits.hub_stream_bytes:
             self._send_away(harness, "the harness does not read", code=POLICY_VIOLATION)
@@ -236,26 +241,31 @@ class Exchange:
         harness.streams[stream_id] = stream_id_text(stream_id)
         self._streams[stream_id] = harness
 
-    def _to_the_executor(self, data: bytes, origin: JoinedHarness | None) -> None:
-        weight = self._count(data)
-        self._to_executor += weight
-        if origin is not None:
-            origin.share.take(weight)
-        self._executor.send(data, origin)
-
-    def _to_the_harness(self, harness: JoinedHarness, data: bytes) -> None:
-        weight = self._count(data)
-        harness.to_harness += weight
-        harness.share.take(weight)
-        harness.port.send(data, None)
-
-    def _count(self, data: bytes) -> int:
-        """Count a frame that is queued now, and return its weight in the queues."""
+    def _to_the_executor(self, data: Frame, origin: JoinedHarness | None) -> bool:
+        """Pass a frame on; True if it has left at once, so that it takes no memory."""
         self.frames += 1
         self.bytes += len(data)
+        if self._executor.send(data, origin):
+            return True
         weight = self._weight(len(data))
         self._share.take(weight)
-        return weight
+        self._to_executor += weight
+        if origin is not None:
+            origin.to_executor += weight
+            origin.share.take(weight)
+        return False
+
+    def _to_the_harness(self, harness: JoinedHarness, data: Frame) -> bool:
+        """Pass a frame on; True if it has left at once, so that it takes no memory."""
+        self.frames += 1
+        self.bytes += len(data)
+        if harness.port.send(data, None):
+            return True
+        weight = self._weight(len(data))
+        self._share.take(weight)
+        harness.to_harness += weight
+        harness.share.take(weight)
+        return False
 
     def _weight(self, size: int) -> int:
         """What a frame of *size* bytes takes in a queue."""

@@ -11,7 +11,7 @@ _STREAM_ID = 2
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
-def stream_id_of(data: bytes, *, limit: int) -> bytes:
+def stream_id_of(data: bytes | memoryview, *, limit: int) -> bytes:
     """The stream id in *data*; RelayError unless there is exactly one, of 1 to *limit* bytes.
 
     In Protobuf the last of several values counts. A frame with two ids could name one stream here
@@ -22,16 +22,21 @@ def stream_id_of(data: bytes, *, limit: int) -> bytes:
     at, end = 0, len(data)
     if end > 3 and data[:3] == _USUAL_HEAD and data[3] < 0x80:
         at = 4 + data[3]
-        found = data[4:at]
+        found = bytes(data[4:at])
     while at < end:
-        tag, at = _varint(data, at)
+        # Most tags are small, and so is what is not the payload.
+        tag = data[at]
+        if tag > 0x7F:
+            tag, at = _varint(data, at)
+        else:
+            at += 1
         kind = tag & 7
         if kind == _LENGTH:
             size, at = _varint(data, at)
             if tag >> 3 == _STREAM_ID:
                 if found is not None:
                     raise RelayError("relay frame with two stream ids")
-                found = data[at : at + size]
+                found = bytes(data[at : at + size])
             at += size
         else:
             at = _skip(data, at, tag)
@@ -53,7 +58,7 @@ def stream_id_text(stream_id: bytes) -> StreamId:
     return StreamId(text)
 
 
-def _skip(data: bytes, at: int, tag: int) -> int:
+def _skip(data: bytes | memoryview, at: int, tag: int) -> int:
     kind = tag & 7
     if tag >> 3 == _STREAM_ID:
         raise RelayError("relay frame with a stream id of another type")
@@ -66,7 +71,7 @@ def _skip(data: bytes, at: int, tag: int) -> int:
     raise RelayError("not a relay frame")
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     try:
         while (byte := data[at]) > 0x7F:

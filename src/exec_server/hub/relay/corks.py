@@ -1,0 +1,88 @@
+"""Writes frames; what one read of a socket brings for another one leaves in one write."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from exec_server.hub.relay.routing import Frame
+from exec_server.transport.frame_headers import WHOLE_BINARY, frame_header
+
+# Up to this size one copy is cheaper than another part of a vectored write.
+JOIN_BYTES = 16 * 1024
+
+
+class Corks:
+    """Shared by the sockets of a node. While *is_holding*, their writers keep frames.
+
+    The frames of a read may be views of the buffer that was read into, so `release` is called
+    before the buffer is used again.
+    """
+
+    __slots__ = ("_writers", "is_holding")
+
+    def __init__(self) -> None:
+        self.is_holding = False
+        self._writers: list[FrameWriter] = []
+
+    def add(self, writer: FrameWriter) -> None:
+        self._writers.append(writer)
+
+    def release(self) -> None:
+        self.is_holding = False
+        if self._writers:
+            writers, self._writers = self._writers, []
+            for writer in writers:
+                writer.push()
+
+
+class FrameWriter:
+    """Writes to *stream*, a transport; what its socket does not take at once is queued there."""
+
+    __slots__ = ("_corked", "_corks", "_fd", "_queued_bytes", "_stream")
+
+    def __init__(self, stream: Any, corks: Corks, *, is_secure: bool) -> None:
+        self._stream = stream
+        self._queued_bytes = stream.get_write_buffer_size
+        self._corks = corks
+        # A plain socket does not encrypt, so frames are written straight to the descriptor.
+        self._fd = -1 if is_secure else stream.get_extra_info("socket").fileno()
+        # The parts of frames that the corks hold.
+        self._corked: list[Frame] = []
+
+    def write(self, data: Frame) -> None:
+        """Write one frame, and its header with it: apart, it would wake the peer twice."""
+        is_held = self._corks.is_holding
+        if is_held and not self._corked:
+            self._corks.add(self)
+        size = len(data)
+        header = frame_header(WHOLE_BINARY, size)
+        if size <= JOIN_BYTES:
+            self._corked.append(header + data)
+        else:
+            self._corked += (header, data)
+        if not is_held:
+            self.push()
+
+    def push(self) -> None:
+        """Write what was held."""
+        parts, self._corked = self._corked, []
+        if not parts or self._stream.is_closing():
+            return
+        if self._fd < 0 or self._queued_bytes():
+            self._stream.writelines([bytes(part) for part in parts])
+            return
+        try:
+            sent = os.writev(self._fd, parts)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # The reading side also learns of the end, and reports it once.
+            self._stream.abort()
+            return
+        for index, part in enumerate(parts):
+            if sent < len(part):
+                rest = [bytes(memoryview(part)[sent:]), *map(bytes, parts[index + 1 :])]
+                self._stream.writelines(rest)
+                return
+            sent -= len(part)
