@@ -354,6 +354,31 @@ async def test_a_violation_is_told_and_ends_the_socket(frames, code):
 
 
 @requirement("hub/socket:violations")
+@pytest.mark.parametrize(
+    "violation",
+    [frame_header(BINARY, 3) + b"abc", masked(0x83, b"kind"), masked(BINARY, bytes(300_000))],
+    ids=["unmasked", "kind", "large"],
+)
+async def test_what_comes_in_one_read_before_a_violation_is_not_held(violation):
+    """It is a view of a buffer that is gone in a moment."""
+    corks = Corks()
+    async with (
+        line(corks=corks, limits=limited(close_timeout=0.1)) as source,
+        line(corks=corks) as target,
+    ):
+        source.receive = lambda data: target.socket.send(data, None)
+        frames = [os.urandom(20_000) for _ in range(3)]
+        source.socket.pause()
+        await source.peer.send(*[masked(BINARY, frame) for frame in frames], violation)
+        source.socket.resume()
+        await source.over()
+        assert not corks.is_holding
+        # picows has refused the socket when it shows the last one.
+        for frame in frames[:2]:
+            assert await target.peer.message() == frame
+
+
+@requirement("hub/socket:violations")
 async def test_a_text_of_an_executor_is_ignored():
     async with line(takes_text=True) as made:
         await made.peer.send(masked(TEXT, b"text"), masked(BINARY, b"frame"))
