@@ -56,7 +56,7 @@ async def test_the_handshake_says_who_we_are():
         assert client.session_id == "the-session" and client.concurrency == 1
         assert client.is_connected
     assert [message.get("id") for message in heard] == [1, None, 2]
-    extensions = {"concurrentRequests": 64, "errorDetails": True, "sharing": True}
+    extensions = {"concurrentRequests": 64, "errorDetails": True, "sharing": True, "packed": True}
     assert heard[0]["params"] == {"clientName": "me", **extensions}
     assert heard[1] == {"method": "initialized", "params": {}}
 

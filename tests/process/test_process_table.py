@@ -14,6 +14,7 @@ from exec_server.process.process_table import ProcessTable
 from exec_server.process.pump import OutputGate
 from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner
 from exec_server.protocol import process
+from exec_server.protocol.base64 import encode_base64
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
 from exec_server.state.window import WindowBudget
@@ -83,6 +84,9 @@ class Session:
 
     def push(self, *parts: bytes) -> None:
         self._near.send(*parts)
+
+    def push_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
+        self._near.send(before, encode_base64(data), after)
 
     def message_received(self, data: bytes) -> None:
         self.sent.append(json.loads(data))

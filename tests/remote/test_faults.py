@@ -14,6 +14,7 @@ import pytest
 
 import exec_server
 from exec_server.errors import ConnectError
+from exec_server.limits import MIB
 from exec_server.relay.frame import Data, Handshake, RelayFrame, StreamId, decode, encode
 from exec_server.relay.mux import Mux
 from exec_server.remote.credentials.credentials import HarnessToken
@@ -223,7 +224,9 @@ def physical_connection() -> ExecutorSocket:
 @requirement("remote/faults:slow-reader")
 async def test_a_rendezvous_that_stops_reading_does_not_fill_the_memory(online):
     size = 50_000_000
-    async with connect(online) as client, connect(online) as other:
+    # A window that is larger than what sockets on the way hold.
+    roomy = msgspec.structs.replace(LIMITS, flow_window=8 * MIB)
+    async with connect(online, limits=roomy) as client, connect(online) as other:
         socket = online.executor_socket()
         socket.transport.pause_reading()
         process = asyncio.ensure_future(client.run(["head", "-c", str(size), "/dev/zero"]))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.protocol import streams
+from exec_server.protocol.base64 import encode_base64
 from exec_server.protocol.envelope import Notification, decode, encode_notification
 from exec_server.rpc import boundary
 from exec_server.streams.byte_stream import ACK_BYTES, CHUNK_BYTES, ByteStream
@@ -31,8 +32,8 @@ class End:
         self.stream.use(self)
         self.turns.open()
 
-    def send_parts(self, *parts):
-        self.sent.append(b"".join(parts))
+    def send_bulk(self, before, data, after):
+        self.sent.append(before + encode_base64(data) + after)
 
     def send_event(self, event, params):
         self.sent.append(encode_notification(event.name, boundary.encode(params)))

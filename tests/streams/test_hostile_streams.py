@@ -104,7 +104,7 @@ class Silent:
         self.turns = StreamTurns()
         self.is_over = asyncio.Event()
 
-    def send_parts(self, *parts):
+    def send_bulk(self, before, data, after):
         pass
 
     def send_event(self, event, params):

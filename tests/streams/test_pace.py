@@ -62,7 +62,7 @@ class Wire:
         # How many messages of data were sent before each end.
         self.ends: list[int] = []
 
-    def send_parts(self, *parts):
+    def send_bulk(self, before, data, after):
         self.messages += 1
 
     def send_event(self, event, params):

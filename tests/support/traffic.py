@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from exec_server.protocol.base64 import encode_base64
 from exec_server.protocol.method import Encoded, Event, Method
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
@@ -95,6 +96,14 @@ def _all_workers() -> tuple[Counter[str], Counter[str]]:
     return counts, problems
 
 
+def _text(result: Encoded) -> bytes:
+    """The JSON of *result*, whose bulk may have been sent as it is."""
+    if result.bulk is None:
+        return b"".join(result.parts)
+    before, after = result.parts
+    return before + encode_base64(result.bulk) + after
+
+
 def install(config: pytest.Config) -> None:
     """Watch every peer of this process, if `--traffic` asks for it."""
     if not config.getoption("--traffic"):
@@ -116,7 +125,7 @@ def install(config: pytest.Config) -> None:
 
     def watched_answer(self: Peer, request: Any, result: Any) -> None:
         is_encoded = type(result) is Encoded
-        data = b"".join(result.parts) if is_encoded else boundary.encode(result)
+        data = _text(result) if is_encoded else boundary.encode(result)
         traffic.sent(request.method, data, is_result=True)
         answer(self, request, result)
 

@@ -95,6 +95,7 @@ class ConnectionLink:
         self._closing: asyncio.TimerHandle | None = None
         self._connection = connection
         self._peer = Peer(connection, self, limits=limits, is_strict=False)
+        self._peer.take_packed()
         # True if the server answers `session/ping` even while it works on another request.
         self._knows_ping = False
         # A slow answer to a request of the server must not delay anything else.
@@ -121,6 +122,7 @@ class ConnectionLink:
             take_over,
             error_details=True,
             sharing=True,
+            packed=self._peer.takes_packed,
         )
         try:
             result = await self.call(
@@ -136,6 +138,8 @@ class ConnectionLink:
         if asked is not None and result.session_id != asked:
             raise ProtocolError(f"session {asked} was asked for and another one resumed")
         self._peer.notify(lifecycle.INITIALIZED, NOTHING)
+        if result.packed:
+            self._peer.send_packed()
         is_concurrent = (result.concurrent_requests or 1) > 1
         self._knows_ping = is_concurrent and announces(result, "sessionPing")
         return result
@@ -188,9 +192,9 @@ class ConnectionLink:
         """Send an event; only servers that have announced it know it."""
         self._peer.notify(event, params)
 
-    def send_parts(self, *parts: bytes) -> None:
-        """Send one message that is encoded already, given in pieces."""
-        self._connection.send(*parts)
+    def send_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
+        """Send one message, in which the base64 of *data* stands between two texts."""
+        self._peer.send_bulk(before, data, after)
 
     def _ignore(self, answer: asyncio.Future[Any]) -> None:
         self._unwatched.discard(answer)

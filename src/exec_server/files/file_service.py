@@ -89,9 +89,14 @@ class FileService:
         # The content of a file is read into one block, which is freed once it is sent.
         keep_freed_memory(16 * MIB)
 
-    def connect(self, notify: Callable[[fs.MissingChangedEvent], None]) -> Files:
-        """The files of a new connection; *notify* sends the event of its watch."""
-        return Files(self, notify)
+    def connect(
+        self, notify: Callable[[fs.MissingChangedEvent], None], *, is_packed: bool = False
+    ) -> Files:
+        """The files of a new connection; *notify* sends the event of its watch.
+
+        If *is_packed*, answers carry the blocks of files as they are, and not as base64.
+        """
+        return Files(self, notify, is_packed=is_packed)
 
     def pool(self, owner: Hashable | None) -> HelperPool:
         """The helpers of *owner*; None is the server's own user."""
@@ -142,7 +147,11 @@ class Files:
     """
 
     def __init__(
-        self, service: FileService, notify: Callable[[fs.MissingChangedEvent], None]
+        self,
+        service: FileService,
+        notify: Callable[[fs.MissingChangedEvent], None],
+        *,
+        is_packed: bool,
     ) -> None:
         self._service = service
         self._limits = service.limits
@@ -151,7 +160,9 @@ class Files:
         self._runner = Runner(
             service.workers, width=service.limits.file_threads_each, rests=service.rests
         )
-        self.open_files = OpenFiles(self._runner, service.quick, service.limits)
+        self.open_files = OpenFiles(
+            self._runner, service.quick, service.limits, is_packed=is_packed
+        )
         self.missing = MissingPathsWatch(self._runner, service.limits, notify)
 
     def within(

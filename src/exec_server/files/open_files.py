@@ -26,12 +26,15 @@ T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
 _OFFSET_MAX = (1 << 63) - 1
+# The answer of fs/readBlock up to its base64.
+_BEFORE = b'{"chunk":"'
 
 
 class OpenFiles:
     """The open files of one connection."""
 
-    def __init__(self, runner: Runner, quick: Quick, limits: Limits) -> None:
+    def __init__(self, runner: Runner, quick: Quick, limits: Limits, *, is_packed: bool) -> None:
+        self._block = _packed_block if is_packed else _block
         self._runner = runner
         self._quick = quick
         self._limits = limits
@@ -91,13 +94,16 @@ class OpenFiles:
             raise rpc_error(exc) from exc
         if found is not None:
             self._runner.answer_now(len(found))
-            return _block(found, params.len)
+            return self._block(found, params.len)
 
         def after(outcome: object, error: BaseException | None) -> None:
             if error is not None:
                 self._handles.drop(params.handle_id, handle)
 
-        return self._use(handle, after, _read_block, handle.fd, params.offset, params.len)
+        return self._use(handle, after, self._read_block, handle.fd, params.offset, params.len)
+
+    def _read_block(self, fd: int, offset: int, size: int) -> Encoded:
+        return self._block(handles.read_block(fd, offset, size), size)
 
     def write_block(self, params: fs.WriteBlockParams) -> Nothing | Awaitable[Nothing]:
         self._handles.check_id(params.handle_id)
@@ -149,13 +155,17 @@ class OpenFiles:
             os.close(handle.fd)
 
 
-def _read_block(fd: int, offset: int, size: int) -> Encoded:
-    return _block(handles.read_block(fd, offset, size), size)
-
-
 def _block(data: bytes | memoryview, wanted: int) -> Encoded:
-    eof = b"true" if len(data) < wanted else b"false"
-    return Encoded((b'{"chunk":"', encode_base64(data), b'","eof":%b}' % eof))
+    return Encoded((_BEFORE, encode_base64(data), _after(data, wanted)))
+
+
+def _packed_block(data: bytes | memoryview, wanted: int) -> Encoded:
+    """The same with the bytes as they are. They are copied if they are in a buffer."""
+    return Encoded((_BEFORE, _after(data, wanted)), bulk=bytes(data))
+
+
+def _after(data: bytes | memoryview, wanted: int) -> bytes:
+    return b'","eof":true}' if len(data) < wanted else b'","eof":false}'
 
 
 def _write_block(fd: int, offset: int, data: bytes) -> Nothing:

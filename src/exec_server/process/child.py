@@ -36,7 +36,6 @@ from exec_server.process.spawn import Facts, ProgramStarter, Spawned
 from exec_server.process.stdin import Stdin
 from exec_server.process.tap import Tap
 from exec_server.protocol import process
-from exec_server.protocol.base64 import encode_base64
 from exec_server.protocol.ends import EndedBy
 from exec_server.sandbox.denial import is_denied
 from exec_server.state.output_log import OutputLog, ProcessLog
@@ -223,9 +222,8 @@ class Child(ProcessFacts):
             self._window_gate.close()
         if self._outlet.is_attached:
             try:
-                self._outlet.push(
-                    self._output_head, b"%d" % seq, middle, encode_base64(data), process.OUTPUT_TAIL
-                )
+                before = b"%b%d%b" % (self._output_head, seq, middle)
+                self._outlet.push_bulk(before, data, process.OUTPUT_TAIL)
             except MemoryError:
                 # The client must not miss an event. It can resume, and read it from the log.
                 logger.warning("no memory for an event; the client has to resume its session")

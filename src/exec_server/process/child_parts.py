@@ -29,6 +29,9 @@ class Outlet(Protocol):
 
     def push(self, *parts: bytes) -> None: ...
 
+    def push_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
+        """Send an event in which the base64 of *data* stands between two texts."""
+
     def interrupt(self) -> None:
         """Lose the connection: an event could not be sent."""
 

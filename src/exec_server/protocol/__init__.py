@@ -3,6 +3,7 @@
 method.py          how a method or an event is declared
 envelope.py        JSON-RPC messages, decoded and encoded
 bulk.py            messages with one long base64 member
+packed.py          messages whose long member follows as bytes, without base64
 base64.py          strict base64
 numbers.py         unsigned 64-bit numbers
 paths.py           file: URIs and native paths

@@ -20,6 +20,7 @@ from exec_server.protocol.base64 import (
 # The members that carry bytes of files or processes.
 QUOTED = {name: f'"{name}"'.encode() for name in ("chunk", "dataBase64")}
 MARKERS = tuple((name, quoted + b':"') for name, quoted in QUOTED.items())
+CHUNK = MARKERS[0][1]
 # The text around the base64 may have at most this many bytes at either end.
 AROUND_BYTES = 16 * 1024
 # In a message that comes whole, the text at either end is mostly much shorter.

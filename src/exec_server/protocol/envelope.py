@@ -18,6 +18,7 @@ from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol.base64 import Base64Error, Blob, LongBase64, decode_base64
 from exec_server.protocol.bulk import AROUND_BYTES, BACKSLASH, MARKERS, QUOTED, Cut, member_start
 from exec_server.protocol.hooks import encode_hook
+from exec_server.protocol.packed import MARK, unpack
 
 MALFORMED_ID = -1
 
@@ -69,6 +70,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLANKS = b" \t\r\n"
 _CONTAINERS = (dict, list)
 _COLON, _BRACKET = ord(":"), ord("[")
+_PACKED = bytes((MARK,))
 
 
 def decode(data: bytes | Cut, limits: Limits = DEFAULT_LIMITS) -> Message:
@@ -76,8 +78,11 @@ def decode(data: bytes | Cut, limits: Limits = DEFAULT_LIMITS) -> Message:
     return decoder(limits)(data)
 
 
-def decoder(limits: Limits) -> Callable[[bytes | Cut], Message]:
-    """`decode` with these limits, and without the work that is the same for all messages."""
+def decoder(limits: Limits, *, takes_packed: bool = False) -> Callable[[bytes | Cut], Message]:
+    """`decode` with these limits, and without the work that is the same for all messages.
+
+    A packed message is malformed unless it *takes_packed* ones.
+    """
     # A value with its separator has at least two bytes, so a short message has too few values.
     plain_bytes = min(_BULK_BYTES, 2 * limits.json_values - 1) if limits.json_depth >= 3 else -1
     decode_request = _decode_request
@@ -90,7 +95,7 @@ def decoder(limits: Limits) -> Callable[[bytes | Cut], Message]:
             try:
                 request = decode_request(text)
             except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
-                return _decode_closely(data, limits)
+                return decode_closely(data)
             params = request.params
             # Every key has a colon. An id, a method and params are there, so equal counts prove
             # that there are no other keys, that no key occurred twice, and that objects in the
@@ -109,6 +114,11 @@ def decoder(limits: Limits) -> Callable[[bytes | Cut], Message]:
                 if BACKSLASH not in text and params.get(data.name) == "":
                     params[data.name] = _bulk_of(data)
                     return request
+        return decode_closely(data)
+
+    def decode_closely(data: bytes | Cut) -> Message:
+        if takes_packed and not isinstance(data, Cut) and data[:1] == _PACKED:
+            return decode_message(unpack(data))
         return _decode_closely(data, limits)
 
     return decode_message

@@ -45,6 +45,8 @@ class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):
     error_details: bool = False
     # Ours: the client understands `process/presence` and `process/controlChanged`.
     sharing: bool = False
+    # Ours: the client understands packed messages, and sends them if the server agrees.
+    packed: bool = False
 
 
 class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -59,6 +61,8 @@ class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
     # told.
     generation: int | None = None
     server_instance: str | None = None
+    # Ours: both sides may send packed messages from now on.
+    packed: bool = False
 
 
 class RetainParams(msgspec.Struct, rename="camel"):

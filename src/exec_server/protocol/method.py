@@ -23,9 +23,13 @@ NOTHING = Nothing()
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A result that is JSON already, in pieces, so that megabytes are not copied."""
+    """A result that is JSON already, in pieces, so that megabytes are not copied.
+
+    With *bulk* there are two parts, and its base64 belongs between them.
+    """
 
     parts: tuple[bytes, ...]
+    bulk: bytes | None = None
 
 
 # A handler of a method with the result R returns the answer, or an awaitable of it.

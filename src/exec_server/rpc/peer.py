@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from exec_server.errors import (
     ConnectionClosed,
@@ -25,13 +26,15 @@ from exec_server.errors import (
 )
 from exec_server.limits import Limits
 from exec_server.protocol import envelope
-from exec_server.protocol.bulk import Assembly, Cut, cut
+from exec_server.protocol.base64 import Blob, encode_base64
+from exec_server.protocol.bulk import CHUNK, Assembly, Cut, cut, member_start
 from exec_server.protocol.envelope import ErrorResponse, Notification, Request, Response
 from exec_server.protocol.method import NOTHING, Encoded, Event, Method, Nothing
+from exec_server.protocol.packed import MARK, is_packable, packed_text, unpack
 from exec_server.rpc import boundary
 from exec_server.rpc.lanes import Lane
 from exec_server.rpc.router import Route
-from exec_server.transport.connection import Audible, Connection
+from exec_server.transport.connection import Audible, Connection, bytes_sender
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ R = TypeVar("R")
 # An answer of up to this size is read at once, even while a request is being answered; a larger
 # one waits in line.
 _ANSWER_BYTES = 64 * 1024
+
+_NO_CHUNK = Blob(b"")
 
 RequestJob = tuple[Request, Route]
 RequestLane = Lane[RequestJob]
@@ -105,6 +110,10 @@ class Peer:
         self.is_writing_paused = False
         # True if the other side has asked for the `data` of errors.
         self.tells_details = False
+        # True if packed messages are understood here.
+        self.takes_packed = False
+        # Sends a message that is not text; None unless the other side understands packed messages.
+        self._send_bytes: Callable[..., None] | None = None
         # Requests that wait until the peer has read more of the answers before them.
         self._choked: list[tuple[Request, Route, RequestLane | None]] = []
         # The lanes of ordinary and of control requests; None while everything runs in order.
@@ -143,12 +152,12 @@ class Peer:
             )
             return future
         # This may fail, and then there is no call.
-        encoded = boundary.encode(params)
+        encoded, chunk = self._encode(params)
         self._last_id += 1
         request_id = self._last_id
         self._calls[request_id] = future
         future.add_done_callback(lambda _: self._calls.pop(request_id, None))
-        self._connection.send(envelope.encode_request(request_id, method.name, encoded, trace))
+        self._send(envelope.encode_request(request_id, method.name, encoded, trace), chunk)
         return future
 
     @property
@@ -156,7 +165,46 @@ class Peer:
         return len(self._calls)
 
     def notify(self, event: Event[P], params: P) -> None:
-        self._connection.send(envelope.encode_notification(event.name, boundary.encode(params)))
+        encoded, chunk = self._encode(params)
+        self._send(envelope.encode_notification(event.name, encoded), chunk)
+
+    # Packed messages.
+
+    def take_packed(self) -> None:
+        """Understand packed messages from now on, if the connection carries them."""
+        if bytes_sender(self._connection) is not None:
+            self.takes_packed = True
+            self._decode = envelope.decoder(self._limits, takes_packed=True)
+
+    def send_packed(self) -> None:
+        """The other side understands packed messages."""
+        self._send_bytes = bytes_sender(self._connection)
+
+    @property
+    def sends_packed(self) -> bool:
+        return self._send_bytes is not None
+
+    def send_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
+        """Send one message, in which the base64 of *data* stands between two texts."""
+        if self._send_bytes is not None and is_packable(len(data)):
+            self._send_bytes(packed_text(before, after), data)
+        else:
+            self._connection.send(before, encode_base64(data), after)
+
+    def _encode(self, params: Any) -> tuple[bytes, bytes | None]:
+        """The text of *params*, without its chunk if that is sent packed; and then the chunk."""
+        if self._send_bytes is not None:
+            chunk = getattr(params, "chunk", None)
+            if type(chunk) is Blob and is_packable(len(chunk.data)):
+                return boundary.encode(replace(params, chunk=_NO_CHUNK)), chunk.data
+        return boundary.encode(params), None
+
+    def _send(self, message: bytes, chunk: bytes | None) -> None:
+        if chunk is None:
+            self._connection.send(message)
+        else:
+            place = member_start(message, CHUNK, len(message))
+            self.send_bulk(message[:place], chunk, message[place:])
 
     def close(self, reason: str = "") -> None:
         self._connection.close(reason)
@@ -190,7 +238,13 @@ class Peer:
         return Assembly()
 
     def cut(self, data: memoryview) -> Cut | None:
-        """The parts of a long message that came whole; None if it has to be read as a whole."""
+        """The parts of a message that came whole; None if it has to be read as a whole."""
+        if self.takes_packed and data and data[0] == MARK:
+            try:
+                return unpack(data)
+            except MalformedMessage:
+                # It is refused when it is read.
+                return None
         return cut(data) if len(data) > _ANSWER_BYTES else None
 
     def message_received(self, data: bytes | Cut) -> None:
@@ -418,7 +472,11 @@ class Peer:
             self._open_ids.discard(request.id)
         if type(result) is Encoded:
             head, tail = envelope.around_result(request.id)
-            self._connection.send(head, *result.parts, tail)
+            if result.bulk is None:
+                self._connection.send(head, *result.parts, tail)
+            else:
+                before, after = result.parts
+                self.send_bulk(head + before, result.bulk, after + tail)
             return
         self._connection.send(envelope.encode_result(request.id, result))
 

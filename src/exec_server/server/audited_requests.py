@@ -89,7 +89,7 @@ def without_session_ids(text: str) -> str:
 def result_facts(result: object) -> Facts:
     """What was answered, without content."""
     if isinstance(result, Encoded):
-        return {"bytes_out": sum(map(len, result.parts))}
+        return {"bytes_out": sum(map(len, result.parts)) + len(result.bulk or b"")}
     if isinstance(result, process.StartResult):
         return _started(result)
     if isinstance(result, http.RequestResult):

@@ -51,6 +51,7 @@ _OF_OURS = {
     "serverInstance": True,
     "rpcDiscover": True,
     "errorDetails": True,
+    "packedMessages": True,
     "fsRename": True,
     "fsSetPermissions": True,
     "fsAppend": True,

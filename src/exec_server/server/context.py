@@ -241,7 +241,8 @@ class Context:
     def files(self) -> Files:
         """The files of the connection. Handles end with it, also if the session is resumed."""
         self.require(fs.FAMILY)
-        return self.server.files.connect(partial(self.peer.notify, fs.MISSING_CHANGED))
+        tell_missing = partial(self.peer.notify, fs.MISSING_CHANGED)
+        return self.server.files.connect(tell_missing, is_packed=self.peer.sends_packed)
 
     @cached_property
     def searches(self) -> Searches:

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from functools import partial
 
 from exec_server.audit.disk_sync import DiskSync
-from exec_server.transport.connection import Audible, Connection, LocalConnection, Receiver
+from exec_server.transport.connection import (
+    Audible,
+    Connection,
+    LocalConnection,
+    Receiver,
+    bytes_sender,
+)
 from exec_server.transport.socket_owner import UnixOwner
 
 
@@ -32,6 +38,8 @@ class HeldConnection:
         self.peer_name = inner.peer_name
         self.principal = inner.principal
         self.identity = inner.identity
+        self._send_bytes = bytes_sender(inner)
+        self.carries_bytes = self._send_bytes is not None
         self.owner: UnixOwner | None = None
         if isinstance(inner, LocalConnection):
             self.owner = inner.owner
@@ -76,6 +84,13 @@ class HeldConnection:
             self._later(sum(map(len, parts)), partial(self._inner.send, *parts))
         else:
             self._inner.send(*parts)
+
+    def send_bytes(self, *parts: bytes) -> None:
+        assert self._send_bytes is not None
+        if self._is_held:
+            self._later(sum(map(len, parts)), partial(self._send_bytes, *parts))
+        else:
+            self._send_bytes(*parts)
 
     def close(self, reason: str = "", *, is_violation: bool = False) -> None:
         if self._is_held:

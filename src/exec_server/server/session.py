@@ -120,6 +120,11 @@ class Session:
         if self._connection is not None:
             self._connection.send(*parts)
 
+    def push_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
+        """`push` an event in which the base64 of *data* stands between two texts."""
+        if self._peer is not None:
+            self._peer.send_bulk(before, data, after)
+
     def notify(self, event: Event[P], params: P) -> None:
         """Send an event that is not repeated to the attached client, if there is one."""
         if self._peer is not None:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from exec_server.protocol.base64 import encode_base64
 from exec_server.protocol.method import Event
 from exec_server.protocol.streams import (
     ACK,
@@ -49,8 +48,11 @@ class StreamWire(Protocol):
 
     turns: StreamTurns
 
-    def send_parts(self, *parts: bytes) -> None:
-        """Send one message, given in pieces; without a connection it is lost."""
+    def send_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
+        """Send a message in which the base64 of *data* stands between two texts.
+
+        Without a connection it is lost.
+        """
 
     def send_event(self, event: Event[P], params: P) -> None:
         """Send an event; without a connection it is lost."""
@@ -269,7 +271,7 @@ class ByteStream:
             self._delayed.sent(self._sent, self._clock(), in_flight=self._sent - self._acked)
         self._passes(len(data), _TO)
         head = b"%b%d%b" % (self._head, position, DATA_MIDDLE)
-        self._wire.send_parts(head, encode_base64(data), DATA_TAIL)
+        self._wire.send_bulk(head, data, DATA_TAIL)
 
     def _passes(self, size: int, way: int) -> None:
         """A message passes. If small ones go to and fro, bulk makes way for them."""

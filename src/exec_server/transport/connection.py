@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -121,6 +122,23 @@ class Connection(Protocol):
 
     def resume_reading(self) -> None:
         """Undo `pause_reading`."""
+
+
+@runtime_checkable
+class BytesConnection(Protocol):
+    """A connection whose messages may be any bytes, and not only text."""
+
+    carries_bytes: bool
+
+    def send_bytes(self, *parts: bytes) -> None:
+        """`Connection.send` for a message that is not text."""
+
+
+def bytes_sender(connection: Connection) -> Callable[..., None] | None:
+    """The `send_bytes` of *connection*; None if it carries only text."""
+    if isinstance(connection, BytesConnection) and connection.carries_bytes:
+        return connection.send_bytes
+    return None
 
 
 def introduce(connection: Connection, identity: Identity | None) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # The first byte of a frame: whether it is the last of its message, and its kind.
-WHOLE_TEXT, WHOLE_BINARY, FIRST_TEXT, MORE, LAST = 0x81, 0x82, 0x01, 0x00, 0x80
+WHOLE_TEXT, WHOLE_BINARY, FIRST_TEXT, FIRST_BINARY = 0x81, 0x82, 0x01, 0x02
+MORE, LAST = 0x00, 0x80
 
 
 def frame_header(first: int, size: int) -> bytes:

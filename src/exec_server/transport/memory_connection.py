@@ -26,6 +26,7 @@ class MemoryConnection:
     transport_name = "memory"
     principal: str | None = None
     identity: Identity | None = None
+    carries_bytes = True
     peer_name = "memory"
     other: MemoryConnection
 
@@ -61,6 +62,9 @@ class MemoryConnection:
             self._is_writing_paused = True
             if self._receiver is not None:
                 self._receiver.writing_paused()
+
+    def send_bytes(self, *parts: bytes) -> None:
+        self.send(*parts)
 
     @property
     def unsent_bytes(self) -> int:

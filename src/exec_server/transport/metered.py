@@ -38,6 +38,10 @@ class MeteredWebSocket(WebSocketConnection):
         self._traffic.sent(parts)
         super().send(*parts)
 
+    def send_bytes(self, *parts: bytes) -> None:
+        self._traffic.sent(parts)
+        super().send_bytes(*parts)
+
     def attach(self, receiver: Receiver) -> None:
         super().attach(receiver)
         take = receiver.message_received

@@ -15,10 +15,12 @@ from exec_server.limits import Limits
 from exec_server.transport.connection import Assembly, Identity, Receiver
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldFrame, HeldInput
 from exec_server.transport.frame_headers import (
+    FIRST_BINARY,
     FIRST_TEXT,
     LAST,
     MORE,
     SMALL_HEADERS,
+    WHOLE_BINARY,
     WHOLE_TEXT,
     cut,
     frame_header,
@@ -56,6 +58,7 @@ class WebSocketConnection(WSListener):
     transport_name = "websocket"
     principal: str | None = None
     identity: Identity | None = None
+    carries_bytes = True
 
     def __init__(self, *, limits: Limits, on_open: Callable[[WebSocketConnection], None]) -> None:
         self._limits = limits
@@ -160,7 +163,7 @@ class WebSocketConnection(WSListener):
             and self._assembly is None
             and frame.payload_size <= _COPIED_BYTES
         ):
-            if frame.payload_size > _CUT_BYTES:
+            if kind is _BINARY or frame.payload_size > _CUT_BYTES:
                 message = self._cut(frame.get_payload_as_memoryview())
                 if message is not None:
                     self._deliver(message, is_last=frame.last_in_buffer)
@@ -299,17 +302,20 @@ class WebSocketConnection(WSListener):
         else:
             self._write([SMALL_HEADERS[size], *parts], size)
 
-    def _send(self, parts: tuple[bytes, ...], size: int) -> None:
+    def send_bytes(self, *parts: bytes) -> None:
+        self._send(parts, sum(map(len, parts)), is_text=False)
+
+    def _send(self, parts: tuple[bytes, ...], size: int, *, is_text: bool = True) -> None:
         """Send what is not a small message of a server."""
         if self._is_closing:
             return
         if not self._is_server:
-            self._send_masked(b"".join(parts))
+            self._send_masked(_TEXT if is_text else _BINARY, b"".join(parts))
             return
         if size > self._limits.frame_bytes:
-            self._send_fragments(parts)
+            self._send_fragments(parts, FIRST_TEXT if is_text else FIRST_BINARY)
             return
-        header = frame_header(WHOLE_TEXT, size)
+        header = frame_header(WHOLE_TEXT if is_text else WHOLE_BINARY, size)
         if self._corked is None:
             if size <= _JOIN_BYTES and self._fd >= 0 and not self._queued_bytes():
                 self._write_small(b"".join((header, *parts)))
@@ -370,16 +376,16 @@ class WebSocketConnection(WSListener):
                 return
             sent -= len(buffer)
 
-    def _send_fragments(self, parts: Sequence[bytes]) -> None:
+    def _send_fragments(self, parts: Sequence[bytes], first_of_all: int) -> None:
         """Cut a message into frames that a peer with the reference's frame limit accepts."""
         self._uncork()
         frames = cut(parts, self._limits.frame_bytes)
         for index, (size, pieces) in enumerate(frames):
-            first = FIRST_TEXT if index == 0 else LAST if index == len(frames) - 1 else MORE
+            first = first_of_all if index == 0 else LAST if index == len(frames) - 1 else MORE
             self._stream.writelines([frame_header(first, size), *pieces])
 
-    def _send_masked(self, message: bytes) -> None:
-        limit, kind = self._limits.frame_bytes, _TEXT
+    def _send_masked(self, kind: WSMsgType, message: bytes) -> None:
+        limit = self._limits.frame_bytes
         for start in range(0, max(len(message), 1), limit):
             piece = message[start : start + limit]
             self._ws.send(kind, piece, fin=start + limit >= len(message))

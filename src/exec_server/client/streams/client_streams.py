@@ -191,9 +191,9 @@ class ClientStreams:
 
     # The wire of the streams.
 
-    def send_parts(self, *parts: bytes) -> None:
+    def send_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
         if self._link is not None:
-            self._link.send_parts(*parts)
+            self._link.send_bulk(before, data, after)
 
     def send_event(self, event: Event[Any], params: Any) -> None:
         if self._link is not None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.errors import ExecServerError, MethodNotFound, StdinClosed
 from exec_server.protocol import streams
-from exec_server.protocol.base64 import decode_base64
 from exec_server.protocol.method import Event
 from exec_server.streams.byte_stream import ByteStream
 from exec_server.streams.turns import StreamTurns
@@ -198,8 +197,7 @@ class _MemoryWire:
         self._position = 0
         self._loop = asyncio.get_running_loop()
 
-    def send_parts(self, *parts: bytes) -> None:
-        data = decode_base64(parts[1])
+    def send_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
         position, self._position = self._position, self._position + len(data)
         self._loop.call_soon(self.other.data_arrived, position, data)
 

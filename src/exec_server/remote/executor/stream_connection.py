@@ -35,6 +35,7 @@ class StreamConnection:
     transport_name = "relay"
     principal: str | None = None
     identity: Identity | None = None
+    carries_bytes = True
     # A message that is not JSON-RPC ends the stream.
     malformed_prefix = None
 
@@ -88,6 +89,9 @@ class StreamConnection:
     def send(self, *parts: bytes) -> None:
         if not self._is_lost:
             self._carrier.send(self._stream_id, *parts)
+
+    def send_bytes(self, *parts: bytes) -> None:
+        self.send(*parts)
 
     def close(self, reason: str = "", *, is_violation: bool = False) -> None:
         if not self._is_lost:

@@ -146,6 +146,7 @@ class HarnessConnection:
     transport_name = "relay"
     principal: str | None = None
     identity: Identity | None = None
+    carries_bytes = True
     malformed_prefix = None
 
     def __init__(self, end: _End, start: Callable[[], Sequence[Effect]], *, limits: Limits) -> None:
@@ -246,6 +247,9 @@ class HarnessConnection:
             self._perform(self._end.send(*parts, trace=trace))
         except RelayError as exc:
             self._give_up(str(exc))
+
+    def send_bytes(self, *parts: bytes) -> None:
+        self.send(*parts)
 
     def close(self, reason: str = "", *, is_violation: bool = False) -> None:
         if self._socket is not None:

@@ -45,12 +45,15 @@ def _initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.I
     asked = params.concurrent_requests
     session = ctx.server.open_session(ctx, params)
     ctx.peer.tells_details = params.error_details
+    if params.packed:
+        ctx.peer.take_packed()
+        ctx.peer.send_packed()
     session.hears_sharing = params.sharing
     session.client_name = params.client_name[:64]
     info = ctx.server.environment_info
     if ctx.floors is not None:
         info = ctx.floors.info(info)
-    result = lifecycle.InitializeResult(session.id, info)
+    result = lifecycle.InitializeResult(session.id, info, packed=ctx.peer.sends_packed)
     if asked is not None:
         ctx.concurrency = max(
             ctx.concurrency, min(asked, ctx.server.limits.max_concurrent_requests)

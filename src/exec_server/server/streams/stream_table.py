@@ -42,6 +42,8 @@ class StreamOutlet(Protocol):
 
     def push(self, *parts: bytes) -> None: ...
 
+    def push_bulk(self, before: bytes, data: bytes, after: bytes) -> None: ...
+
 
 class _Open:
     """One stream: its end here, and what the list says about it."""
@@ -289,8 +291,8 @@ class StreamTable:
 
     # The wire of the streams.
 
-    def send_parts(self, *parts: bytes) -> None:
-        self._outlet.push(*parts)
+    def send_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
+        self._outlet.push_bulk(before, data, after)
 
     def send_event(self, event: Event[Any], params: Any) -> None:
         self._outlet.push(encode_notification(event.name, boundary.encode(params)))
@@ -394,7 +396,5 @@ class StreamTable:
 
 
 def _opened_result(stream: ByteStream, peer: PeerAddress) -> streams.OpenResult:
-    result = streams.OpenResult(stream.window, acks=ACK_BYTES)
-    if peer is not None:
-        result.address, result.port = peer
-    return result
+    address, port = peer or (None, None)
+    return streams.OpenResult(stream.window, address, port, acks=ACK_BYTES)

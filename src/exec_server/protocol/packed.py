@@ -1,0 +1,52 @@
+"""Packed messages: the bytes of one long member follow the text of the message, without base64.
+
+    0x01 | place: 16 bits | size of the text: 16 bits | the text | the bytes
+
+The text is the whole JSON message with an empty string for the member, whose content belongs at
+*place*. It means exactly the message with the strict base64 of the bytes there. Both ends have to
+agree on it, and it needs a connection that carries bytes. See docs/wire.md.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+
+from exec_server.errors import MalformedMessage
+from exec_server.protocol.bulk import AROUND_BYTES, MARKERS, Cut
+
+# No JSON text begins with this byte.
+MARK = 0x01
+# Shorter content stays in the text: cutting it out costs more than reading base64.
+LEAST_BYTES = 1024
+# Longer content stays in the text, too, because it is read in pieces.
+MOST_BYTES = 1536 * 1024
+
+_HEADER = Struct(">BHH")
+
+
+def is_packable(size: int) -> bool:
+    """True if content of *size* bytes is worth a packed message."""
+    return LEAST_BYTES <= size <= MOST_BYTES
+
+
+def packed_text(before: bytes, after: bytes) -> bytes:
+    """All that precedes the bytes of a packed message, whose text is *before* and *after*."""
+    place = len(before)
+    return b"%b%b%b" % (_HEADER.pack(MARK, place, place + len(after)), before, after)
+
+
+def unpack(data: bytes | bytearray | memoryview) -> Cut:
+    """The parts of a packed message, whose bytes are copied. Raises MalformedMessage."""
+    try:
+        _, place, size = _HEADER.unpack_from(data)
+    except error as exc:
+        raise MalformedMessage("a packed message ends in its header") from exc
+    end = _HEADER.size + size
+    if size > AROUND_BYTES or len(data) < end:
+        raise MalformedMessage("a packed message with a text of the wrong size")
+    text = bytes(data[_HEADER.size : end])
+    before, after = text[:place], text[place:]
+    for name, marker in MARKERS:
+        if before.endswith(marker) and after.startswith(b'"'):
+            return Cut(before, name, [bytes(memoryview(data)[end:])], after, len(data))
+    raise MalformedMessage("a packed message without a member for its bytes")
