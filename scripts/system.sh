@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Install bubblewrap, libseccomp, zsh, PostgreSQL and nats-server when they are missing and this user may. Always succeeds:
-# without the first two the sandbox's tests that need them are skipped, and the server refuses what it cannot enforce. The
-# others are for tests alone, which start servers of their own; a cluster that a package makes on its own is not used.
+# Install bubblewrap and libseccomp when they are missing and this user may, and the programs that tests run for real: zsh,
+# OpenSSH's client, rsync, sshfs, ripgrep, PostgreSQL and nats-server. Always succeeds: without the first two the server
+# refuses what it cannot enforce, and tests that need what is not there are skipped. Tests start servers of their own; a
+# cluster that a package makes on its own is not used, and no ssh server is installed. Where CI=true, Chromium is installed, too.
 set -uo pipefail
 limit=120
 
@@ -25,9 +26,11 @@ has_nats() {
 
 [ "$(uname -s)" = Linux ] || exit 0
 missing=()
-command -v bwrap >/dev/null || missing+=(bubblewrap)
+for each in bwrap:bubblewrap zsh:zsh ssh:openssh-client rsync:rsync sshfs:sshfs rg:ripgrep; do
+    command -v "${each%%:*}" >/dev/null || missing+=("${each#*:}")
+done
+[ "${CI:-}" != true ] || command -v chromium >/dev/null || missing+=(chromium)
 has_seccomp || missing+=(libseccomp)
-command -v zsh >/dev/null || missing+=(zsh)
 has_postgresql || missing+=(postgresql)
 has_nats || missing+=(nats-server)
 [ ${#missing[@]} -gt 0 ] || exit 0
@@ -51,6 +54,8 @@ if command -v apt-get >/dev/null; then
     run env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 elif command -v dnf >/dev/null; then
     packages=("${missing[@]/#postgresql/postgresql-server}")
+    packages=("${packages[@]/#openssh-client/openssh-clients}")
+    packages=("${packages[@]/#sshfs/fuse-sshfs}")
     install=(dnf install -q -y)
 elif command -v apk >/dev/null; then
     packages=("${missing[@]}")
