@@ -201,11 +201,10 @@ class _ServerProtocol(_LeanProtocol):
     def get_buffer(self, size_hint: int) -> memoryview:
         # All the room that picows has would be much more than the rest of a large frame, and
         # picows would double its buffer for what follows the frame.
-        most = self.read_bytes if self._reads_much() else _FEW_BYTES
-        return _whole_buffer(self, size_hint)[:most]
-
-    def _reads_much(self) -> bool:
-        return self.listener is None or self.listener.reads_much()
+        listener = self.listener
+        most = self.read_bytes if listener is None or listener.reads_much() else _FEW_BYTES
+        room = _whole_buffer(self, size_hint)
+        return room if len(room) <= most else room[:most]
 
     def eof_received(self) -> bool:
         if self.listener is not None:
