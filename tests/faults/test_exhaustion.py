@@ -13,9 +13,8 @@ import pytest
 from msgspec import UNSET
 
 import exec_server
-from exec_server.process import child as children
-from exec_server.protocol.base64 import encode_base64
 from exec_server.rpc import boundary
+from exec_server.rpc.peer import Peer
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.serving import serve
 from tests.requirements import requirement
@@ -135,14 +134,14 @@ async def test_file_calls_without_threads_fail_and_later_ones_work(monkeypatch, 
 
 @requirement("lack:memory")
 async def test_an_event_for_which_there_is_no_memory_is_read_after_a_resume(monkeypatch):
-    encode, count = encode_base64, itertools.count()
+    send_bulk, count = Peer.send_bulk, itertools.count()
 
-    def sometimes(data: bytes) -> Any:
+    def sometimes(peer: Peer, before: bytes, data: bytes, after: bytes) -> None:
         if next(count) == 1:
             raise MemoryError
-        return encode(data)
+        send_bulk(peer, before, data, after)
 
-    monkeypatch.setattr(children, "encode_base64", sometimes)
+    monkeypatch.setattr(Peer, "send_bulk", sometimes)
     async with serve() as server, exec_server.connect(server.url) as client:
         done = await client.run(["seq", "1", "20000"])
         assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 20_001))

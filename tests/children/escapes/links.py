@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -11,7 +13,9 @@ from .attempt import NoGain, Stage, call, change, plain
 
 _EXCHANGE = 2
 _AT_SYMLINK_FOLLOW = 0x400
+# An attempt takes at least as many rounds as this, and places change at least as often.
 _ROUNDS = 3000
+_SECONDS = 5
 
 Attack = Callable[[], None]
 
@@ -213,12 +217,17 @@ def _while_swapping(path: str, spare: str, act: Attack, has_won: Callable[[], bo
     """Act again and again while *path* and *spare* change places; NoGain if it is of no use."""
     # It fails at once, and is told, where nothing may be renamed.
     call("renameat2", -100, path.encode(), -100, spare.encode(), _EXCHANGE)
+    swaps = memoryview(mmap.mmap(-1, 8)).cast("Q")
     swapping = os.fork()
     if swapping == 0:
         while True:
             call("renameat2", -100, path.encode(), -100, spare.encode(), _EXCHANGE)
+            swaps[0] += 1
+    rounds, end = 0, time.monotonic() + _SECONDS
     try:
-        for _ in range(_ROUNDS):
+        # On a busy machine the other process may not run for a while.
+        while (rounds < _ROUNDS or swaps[0] < _ROUNDS) and time.monotonic() < end:
+            rounds += 1
             try:
                 act()
             except OSError:
