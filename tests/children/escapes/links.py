@@ -16,6 +16,8 @@ _AT_SYMLINK_FOLLOW = 0x400
 # An attempt takes at least as many rounds as this, and places change at least as often.
 _ROUNDS = 3000
 _SECONDS = 5
+# On one core the two take turns. An odd number of swaps leaves the places the other way round.
+_ROUNDS_IN_TURN, _SWAPS_IN_TURN = 50, 51
 
 Attack = Callable[[], None]
 
@@ -223,11 +225,15 @@ def _while_swapping(path: str, spare: str, act: Attack, has_won: Callable[[], bo
         while True:
             call("renameat2", -100, path.encode(), -100, spare.encode(), _EXCHANGE)
             swaps[0] += 1
+            if not swaps[0] % _SWAPS_IN_TURN:
+                os.sched_yield()
     rounds, end = 0, time.monotonic() + _SECONDS
     try:
         # On a busy machine the other process may not run for a while.
         while (rounds < _ROUNDS or swaps[0] < _ROUNDS) and time.monotonic() < end:
             rounds += 1
+            if not rounds % _ROUNDS_IN_TURN:
+                os.sched_yield()
             try:
                 act()
             except OSError:
