@@ -147,10 +147,8 @@ class WebSocketConnection(WSListener):
 
     def reads_much(self) -> bool:
         """True if the last read of the socket has brought few frames."""
-        if self._has_many:
-            self._has_many = False
-            return False
-        return True
+        has_many, self._has_many = self._has_many, False
+        return not has_many
 
     def _take_frame(self, transport: WSTransport, frame: WSFrame | HeldFrame) -> None:
         # picows goes on parsing after a violation that it has reported to the peer.
