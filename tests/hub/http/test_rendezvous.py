@@ -30,8 +30,10 @@ def seq_of(data: bytes) -> int:
 
 
 async def received(socket) -> bytes:
+    """The next message; a ping before it, which comes when the machine is busy, is answered."""
     async with asyncio.timeout(60):
-        message = await socket.receive()
+        while (message := await socket.receive()).type is aiohttp.WSMsgType.PING:
+            await socket.pong(message.data)
     assert message.type is aiohttp.WSMsgType.BINARY, message
     return bytes(message.data)
 
