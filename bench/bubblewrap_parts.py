@@ -23,7 +23,8 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import machine
-from exec_server.sandbox.bubblewrap import _MACHINE_FILES, find
+from exec_server.sandbox.bubblewrap import find
+from exec_server.sandbox.guard import MACHINE_FILES
 
 _TRUE = "/bin/true"
 _ROOT = ("--ro-bind", "/", "/")
@@ -34,7 +35,7 @@ _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc")
 
 def rows(bubblewrap: str) -> dict[str, list[str]]:
     """Commands by the name of what was added last."""
-    found = [f"/proc/{name}" for name in _MACHINE_FILES if os.path.exists(f"/proc/{name}")]
+    found = [f"/proc/{name}" for name in MACHINE_FILES if os.path.exists(f"/proc/{name}")]
     words = [bubblewrap]
     commands = {"no bubblewrap": [_TRUE]}
     unshare = shutil.which("unshare")
@@ -47,7 +48,7 @@ def rows(bubblewrap: str) -> dict[str, list[str]]:
         ("/dev", ("--dev", "/dev")),
         ("/proc", ("--proc", "/proc")),
         (
-            f"{len(found)} read-only places in /proc",
+            f"{len(found)} read-only places in /proc (now the guard's)",
             tuple(word for path in found for word in ("--ro-bind", path, path)),
         ),
     ):

@@ -176,7 +176,8 @@ async def test_what_the_host_mounts_later_is_not_writable_inside(tmp_path):
 @requirement("security/races:mounted")
 @pytest.mark.parametrize("early", [0, 1, 3, 4])
 def test_a_look_that_comes_too_early_is_repeated(early, monkeypatch):
-    looks = []
+    looks: list[int] = []
+    sealed_at = []
 
     def compare(*_):
         looks.append(1)
@@ -184,10 +185,60 @@ def test_a_look_that_comes_too_early_is_repeated(early, monkeypatch):
             raise guard.Refused("/ was replaced")
 
     monkeypatch.setattr(guard, "compare", compare)
+    monkeypatch.setattr(guard, "_seal", lambda *_: sealed_at.append(len(looks)))
     with open("/proc/self/mountinfo", "rb") as file:
         if early < 4:
-            guard._compare_again(file.fileno(), ())
+            guard._look_again(file.fileno(), (), 0)
         else:
             with pytest.raises(guard.Refused):
-                guard._compare_again(file.fileno(), ())
+                guard._look_again(file.fileno(), (), 0)
     assert len(looks) == min(early + 1, 4)
+    assert sealed_at == [0]
+
+
+@requirement("sandbox/bubblewrap:machine-files")
+def test_files_of_the_machine_are_never_sealed_on_the_host(monkeypatch):
+    made = []
+    monkeypatch.setattr(guard, "_mount", lambda *words: made.append(words))
+    with open("/proc/self/mountinfo", "rb") as file, pytest.raises(guard.Refused, match="own"):
+        guard._look_again(file.fileno(), ((b"/", guard.EMPTY, 0, 0),), os.stat("/proc").st_dev)
+    assert not made
+
+
+_LIST = (
+    "while read -r a b c d path options rest; do echo $path $options; done < /proc/self/mountinfo"
+)
+
+
+async def mounts_inside(spawner: Spawner, policy: Policy) -> dict[str, set[str]]:
+    """The options of each mount that a command sees; of several at one place, of the last."""
+    words = [b"/bin/sh", b"-c", _LIST.encode()]
+    command = RequestedCommand(words[0], words, {}, b"/", is_tty=False)
+    code, stdout, stderr = await run(spawner, confine(command, plan(policy)))
+    assert (code, stderr) == (0, b"")
+    lines = (line.split() for line in stdout.decode().splitlines())
+    return {path: set(options.split(",")) for path, options in lines}
+
+
+@needs_bubblewrap
+@requirement("sandbox/bubblewrap:machine-files")
+async def test_files_of_the_machine_are_read_only_inside(spawner):
+    mounts = await mounts_inside(spawner, Policy(True, "restricted", (Rule(b"/", Access.READ),)))
+    places = {f"/proc/{name}" for name in guard.MACHINE_FILES if os.path.exists(f"/proc/{name}")}
+    assert "/proc/sys" in places
+    assert all({"ro", "nosuid", "nodev", "noexec"} <= mounts[place] for place in places)
+    assert "rw" in mounts["/proc"]
+
+
+@needs_bubblewrap
+@requirement("sandbox/bubblewrap:machine-files")
+async def test_what_is_made_for_a_sandbox_is_read_only_inside(spawner, tmp_path):
+    (tmp_path / "closed").mkdir()
+    shown = [Rule(path, Access.READ) for path in (b"/usr", b"/bin", b"/lib", b"/lib64")]
+    work, closed = os.fsencode(tmp_path), os.fsencode(tmp_path / "closed")
+    rules = (*shown, Rule(work, Access.WRITE), Rule(closed, Access.DENY))
+    mounts = await mounts_inside(spawner, Policy(True, "restricted", rules))
+    made = {"/", f"{tmp_path}/closed", f"{tmp_path}/.git"}
+    assert made <= mounts.keys()
+    assert all("ro" in mounts[path] for path in made)
+    assert "rw" in mounts[str(tmp_path)]

@@ -60,7 +60,7 @@ async def test_cuts_during_many_streams_alter_no_byte(no_leaks):
         listening(echo) as port,
     ):
         async with await client.start_server(echo) as remote:
-            # What is sent may all have passed before its echo meets a cut that waits for that direction.
+            # All that is sent may have passed before its echo meets a cut that waits for it.
             while proxy.faults < CUTS:
                 data = [random.randbytes(SMALL) for _ in range(STREAMS)]
                 pairs = [

@@ -27,8 +27,6 @@ ARGUMENTS_FD, FILTER_FD, FIRST_SOURCE_FD = 3, 4, 5
 SCRIPT_FD = FIRST_SOURCE_FD
 SCRIPT_PATH = f"/proc/self/fd/{SCRIPT_FD}"
 
-# Files below /proc that root could write (its ids are the host's) and that affect the machine.
-_MACHINE_FILES = ("sys sysrq-trigger irq bus fs acpi scsi asound mtrr driver dynamic_debug").split()
 _ROOT = b"/"
 # bubblewrap makes these anew in each sandbox.
 _DEVICES, _SHARED_MEMORY = b"/dev", b"/dev/shm"
@@ -134,7 +132,6 @@ def _hide(step: Hide, folder: Folder) -> Iterator[bytes]:
     for path in step.reopened_files:
         # A later step is mounted over it; by then no new name could be made here.
         yield from (b"--ro-bind", folder.empty_file(is_readable=False), path)
-    yield from (b"--remount-ro", step.path)
 
 
 def _system(plan: Plan, folder: Folder, *, seals_devices: bool) -> Iterator[bytes]:
@@ -143,14 +140,9 @@ def _system(plan: Plan, folder: Folder, *, seals_devices: bool) -> Iterator[byte
         yield from (b"--remount-ro", _DEVICES)
     # No command may see, or hold, the locks of the sandboxes.
     if is_visible(plan, folder.path):
-        yield from (b"--perms", b"0000", b"--tmpfs", folder.path, b"--remount-ro", folder.path)
+        yield from (b"--perms", b"0000", b"--tmpfs", folder.path)
+    # The last mount tells the guard that all others are made.
     yield from (b"--proc", b"/proc")
-    for name in _MACHINE_FILES:
-        path = b"/proc/" + name.encode()
-        if os.path.exists(path):
-            yield from (b"--ro-bind", path, path)
-    if not plan.shows_host:
-        yield from (b"--remount-ro", _ROOT)
 
 
 def is_visible(plan: Plan, path: bytes) -> bool:

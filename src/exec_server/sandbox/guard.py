@@ -1,16 +1,18 @@
-"""The guard: a short-lived process that compares a finished sandbox with what was planned.
+"""The guard: a short-lived process that seals a sandbox and compares it with what was planned.
 
 bubblewrap mounts by names, and a name may lead to something else than a moment ago. So the keeper
 has bubblewrap wait before it runs the command (`--block-fd`), and forks a guard. The guard enters
 the sandbox's mount namespace, makes it private, so that later mounts of the host do not appear in
-it, and compares each mount with the file that the plan was made for. Only then the command may run.
-If something differs, the guard says so on the command's stderr, and the keeper ends the sandbox.
+it, makes read-only what is neither the host's nor the command's, and compares each mount with the
+file that the plan was made for. Only then the command may run. If something differs, the guard says
+so on the command's stderr, and the keeper ends the sandbox.
 
 The keeper loads this file by its path, so it imports the standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -33,6 +35,9 @@ RELEASED, REFUSED, GONE = 0, 2, 3
 # and read-only in place of a file (the empty file is known) or of a directory.
 WRITABLE, READ_ONLY, EMPTY = "writable", "read-only", "empty"
 
+# Files below /proc that root could write (its ids are the host's) and that affect the machine.
+MACHINE_FILES = ("sys sysrq-trigger irq bus fs acpi scsi asound mtrr driver dynamic_debug").split()
+
 # (path, kind, device, inode); both numbers are 0 for a directory that is made for the sandbox.
 Expected = tuple[bytes, str, int, int]
 
@@ -45,8 +50,12 @@ _AT_INODE, _AT_DEVICE, _AT_MOUNT = 32, 136, 144
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _NS_GET_USERNS = 0xB701
 _MS_REC_PRIVATE = 1 << 14 | 1 << 18
+_MS_BIND = 1 << 12
+# MS_REMOUNT, and read-only without special permission bits, devices and programs.
+_MS_SEAL = _MS_BIND | 1 << 5 | 0b1111
 # The sandbox's own file systems; nothing of the host is there, except for a few devices.
-_FRESH = (b"/dev", b"/proc")
+_PROC = b"/proc"
+_FRESH = (b"/dev", _PROC)
 # bubblewrap needs a few milliseconds, and longer for a plan with thousands of mounts.
 _SECONDS = 60.0
 # A process that is being killed is gone within this time.
@@ -132,9 +141,10 @@ def guard(info: int, waiting: int, expected: Iterable[Expected]) -> None:
         state = os.open(b"/proc/%d/stat" % first, os.O_RDONLY | os.O_CLOEXEC)
         _wait_until_blocked(first, waiting, deadline)
         mounts = os.open(b"/proc/%d/mountinfo" % first, os.O_RDONLY | os.O_CLOEXEC)
+        hosts_proc = os.stat(_PROC).st_dev
         _enter(first)
-        _check(_libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC_PRIVATE), None))
-        _compare_again(mounts, tuple(expected))
+        _mount(None, b"/", _MS_REC_PRIVATE)
+        _look_again(mounts, tuple(expected), hosts_proc)
         os.close(mounts)
     except (FileNotFoundError, ProcessLookupError) as exc:
         raise Gone from exc
@@ -216,20 +226,48 @@ def _enter(pid: int) -> None:
     _check(_libc.setns(mounts, _CLONE_NEWNS))
 
 
-def _compare_again(fd: int, expected: tuple[Expected, ...]) -> None:
-    """Compare what the mountinfo *fd* says; again if it differs, which it must do each time.
+def _look_again(fd: int, expected: tuple[Expected, ...], hosts_proc: int) -> None:
+    """Seal the sandbox, and compare what the mountinfo *fd* says; again if it is not as planned.
 
     The first look may come too early, while bubblewrap is still at work on a loaded machine. What
     is mounted in place of what was planned stays, so that it is refused by the last look as well.
     """
+    is_sealed = False
     for left in range(_LOOKS - 1, -1, -1):
         try:
+            if not is_sealed:
+                _seal(expected, hosts_proc)
+                is_sealed = True
             compare(_mounts(fd), expected)
             return
         except Refused:
             if not left:
                 raise
             time.sleep(_PAUSE)
+
+
+def _seal(expected: tuple[Expected, ...], hosts_proc: int) -> None:
+    """Make read-only what affects the machine, and the directories that are made for the sandbox.
+
+    bubblewrap could do it, but it reads the whole list of mounts after each change. Its /proc is
+    its last mount, so that nothing is sealed before it is finished.
+    """
+    if not os.path.ismount(_PROC) or os.stat(_PROC).st_dev == hosts_proc:
+        raise Refused("the sandbox has no /proc of its own")
+    for name in MACHINE_FILES:
+        path = b"/proc/" + name.encode()
+        if os.path.exists(path):
+            _mount(path, path, _MS_BIND)
+            _mount(None, path, _MS_SEAL)
+    for path, kind, _, inode in expected:
+        if kind == EMPTY and not inode:
+            # What cannot be sealed is refused by the comparison.
+            with contextlib.suppress(OSError):
+                _mount(None, path, _MS_SEAL)
+
+
+def _mount(source: bytes | None, path: bytes, flags: int) -> None:
+    _check(_libc.mount(source, path, None, ctypes.c_ulong(flags), None))
 
 
 def _mounts(fd: int) -> dict[int, Mount]:
