@@ -109,6 +109,22 @@ async def test_blocks_of_files_are_packed(server, tmp_path, size):
         assert wire.packed == (size > 1024)
 
 
+@requirement("packed/long-text")
+@pytest.mark.parametrize("length", [16_000, 16_384, 70_000])
+async def test_output_with_a_long_id_is_packed_only_if_its_text_is_short_enough(server, length):
+    async with PackedWire(server.url) as wire:
+        await wire.initialize(packed=True)
+        argv = ["head", "-c", "50000", "/dev/zero"]
+        await wire.call("process/start", start_params("p" * length, argv))
+        output = b""
+        while len(output) < 50_000:
+            event = await wire.find(lambda m: m.get("method") == "process/output")
+            chunk = event["params"]["chunk"]
+            output += chunk if isinstance(chunk, bytes) else b64decode(chunk)
+        assert output == bytes(50_000)
+        assert bool(wire.packed) is (length < 16_384)
+
+
 @requirement("packed/malformed")
 @pytest.mark.parametrize("size", [0, 70_000])
 @pytest.mark.parametrize(

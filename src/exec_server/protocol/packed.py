@@ -24,9 +24,9 @@ MOST_BYTES = 1536 * 1024
 _HEADER = Struct(">BHH")
 
 
-def is_packable(size: int) -> bool:
-    """True if content of *size* bytes is worth a packed message."""
-    return LEAST_BYTES <= size <= MOST_BYTES
+def is_packable(size: int, around: int = 0) -> bool:
+    """True if content of *size* bytes may be packed, in a text of *around* bytes."""
+    return LEAST_BYTES <= size <= MOST_BYTES and around <= AROUND_BYTES
 
 
 def packed_text(before: bytes, after: bytes) -> bytes:

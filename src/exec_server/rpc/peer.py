@@ -186,7 +186,8 @@ class Peer:
 
     def send_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
         """Send one message, in which the base64 of *data* stands between two texts."""
-        if self._send_bytes is not None and is_packable(len(data)):
+        # Clients choose ids, which may be long.
+        if self._send_bytes is not None and is_packable(len(data), len(before) + len(after)):
             self._send_bytes(packed_text(before, after), data)
         else:
             self._connection.send(before, encode_base64(data), after)
