@@ -16,9 +16,17 @@ import msgspec
 from exec_server.errors import MalformedMessage
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol.base64 import Base64Error, Blob, LongBase64, decode_base64
-from exec_server.protocol.bulk import AROUND_BYTES, BACKSLASH, MARKERS, QUOTED, Cut, member_start
+from exec_server.protocol.bulk import (
+    AROUND_BYTES,
+    BACKSLASH,
+    MARK,
+    MARKERS,
+    QUOTED,
+    Cut,
+    member_start,
+)
 from exec_server.protocol.hooks import encode_hook
-from exec_server.protocol.packed import MARK, unpack
+from exec_server.protocol.packed import unpack
 
 MALFORMED_ID = -1
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 from struct import Struct, error
 
 from exec_server.errors import MalformedMessage
-from exec_server.protocol.bulk import AROUND_BYTES, MARKERS, Cut
+from exec_server.protocol.bulk import AROUND_BYTES, MARK, MARKERS, Cut
 
-# No JSON text begins with this byte.
-MARK = 0x01
 # Shorter content stays in the text: cutting it out costs more than reading base64.
 LEAST_BYTES = 1024
 # Longer content stays in the text, too, because it is read in pieces.

@@ -27,10 +27,10 @@ from exec_server.errors import (
 from exec_server.limits import Limits
 from exec_server.protocol import envelope
 from exec_server.protocol.base64 import Blob, encode_base64
-from exec_server.protocol.bulk import CHUNK, Assembly, Cut, cut, member_start
+from exec_server.protocol.bulk import CHUNK, MARK, Assembly, Cut, cut, member_start
 from exec_server.protocol.envelope import ErrorResponse, Notification, Request, Response
 from exec_server.protocol.method import NOTHING, Encoded, Event, Method, Nothing
-from exec_server.protocol.packed import MARK, is_packable, packed_text, unpack
+from exec_server.protocol.packed import is_packable, packed_text, unpack
 from exec_server.rpc import boundary
 from exec_server.rpc.lanes import Lane
 from exec_server.rpc.router import Route
