@@ -150,7 +150,7 @@ def _decode_closely(data: bytes | Cut, limits: Limits) -> Message:
     assert not isinstance(data, Cut)
     tree = _decode_around_bulk(data, limits) if len(data) > _BULK_BYTES else None
     if tree is None:
-        if len(data) >= 2 * limits.json_values and _value_count(data) > limits.json_values:
+        if has_too_many_values(data, limits):
             raise MalformedMessage(f"more than {limits.json_values} JSON values")
         tree = _parse(data, limits)
     if type(tree) is not dict:
@@ -218,6 +218,12 @@ def _depth(value: Any) -> int:
 
 def _skeleton(data: bytes) -> bytes:
     return _STRING.sub(b'"', data).translate(None, _BLANKS)
+
+
+def has_too_many_values(data: bytes, limits: Limits) -> bool:
+    """True if *data*, which is valid JSON, has more values than the limit."""
+    # A value with its separator has at least two bytes.
+    return len(data) >= 2 * limits.json_values and _value_count(data) > limits.json_values
 
 
 def _value_count(data: bytes) -> int:
