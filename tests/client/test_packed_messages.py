@@ -95,3 +95,11 @@ async def test_input_is_packed_if_the_server_has_agreed(is_agreed):
         assert isinstance(message, bytes) is is_agreed
         if is_agreed:
             assert message.endswith(CONTENT[:2000])
+
+
+@requirement("packed/long-text")
+@pytest.mark.parametrize("length", [16_000, 17_000, 70_000])
+async def test_input_and_output_of_a_process_with_a_long_id(client, length):
+    process = await client.start(["cat"], stdin=True, process_id="p" * length)
+    output, _ = await process.communicate(CONTENT)
+    assert output == CONTENT

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from base64 import b64decode
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from tests.support.wire import PATIENCE, Wire, start_params
 CONTENT = os.urandom(50_000)
 
 
-def packed(message: dict[str, Any], content: bytes) -> bytes:
-    """*message*, whose chunk is empty, with its content behind it."""
+def packed(message: dict[str, Any], content: bytes, member: str = "chunk") -> bytes:
+    """*message*, whose *member* is empty, with its content behind it."""
     text = json.dumps(message, separators=(",", ":")).encode()
-    place = text.index(b'"chunk":"') + len(b'"chunk":"')
+    marker = f'"{member}":"'.encode()
+    place = text.index(marker) + len(marker)
     head = b"\x01" + place.to_bytes(2, "big") + len(text).to_bytes(2, "big")
     return head + text + content
 
@@ -107,6 +109,40 @@ async def test_blocks_of_files_are_packed(server, tmp_path, size):
         assert (chunk if isinstance(chunk, bytes) else b64decode(chunk)) == content
         assert block["eof"] is (size < 1 << 20)
         assert wire.packed == (size > 1024)
+
+
+@requirement("packed/same-meaning")
+@pytest.mark.parametrize("pieces", [[1], [5], [100, 16_384, 20_000], []])
+@pytest.mark.parametrize(
+    "content", [CONTENT, b'"chunk":"' + b"A" * 100_000, b'"chunk":"' + b"A" * 100_000 + b'"']
+)
+async def test_a_packed_message_may_come_in_fragments(server, tmp_path, pieces, content):
+    async with PackedWire(server.url) as wire:
+        await wire.initialize(packed=True)
+        params = {"path": (tmp_path / "f").as_uri(), "dataBase64": ""}
+        request = {"id": 77, "method": "fs/writeFile", "params": params}
+        data = packed(request, content, "dataBase64")
+        cuts = [0, *pieces, len(data)]
+        await wire.socket.send([data[a:b] for a, b in pairwise(cuts)])
+        answer = await wire.answer(77)
+        assert "result" in answer, answer
+        assert (tmp_path / "f").read_bytes() == content
+
+
+@requirement("packed/long-text")
+@pytest.mark.parametrize("length", [16_000, 16_384, 70_000])
+async def test_output_with_a_long_id_is_packed_only_if_its_text_is_short_enough(server, length):
+    async with PackedWire(server.url) as wire:
+        await wire.initialize(packed=True)
+        argv = ["head", "-c", "50000", "/dev/zero"]
+        await wire.call("process/start", start_params("p" * length, argv))
+        output = b""
+        while len(output) < 50_000:
+            event = await wire.find(lambda m: m.get("method") == "process/output")
+            chunk = event["params"]["chunk"]
+            output += chunk if isinstance(chunk, bytes) else b64decode(chunk)
+        assert output == bytes(50_000)
+        assert bool(wire.packed) is (length < 16_384)
 
 
 @requirement("packed/malformed")

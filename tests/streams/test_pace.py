@@ -140,16 +140,18 @@ def test_while_keys_are_typed_bulk_waits_until_its_last_message_has_arrived(cloc
 
 
 @requirement("streams/wire:pace")
-def test_what_bulk_waits_for_is_enough_for_an_acknowledgement(clock, pace):
+@pytest.mark.parametrize("acks", [1, ACK_BYTES, CHUNK_BYTES])
+def test_what_bulk_waits_for_is_enough_for_an_acknowledgement(clock, pace, acks):
     bulk, keys = Line(pace), Line(pace)
-    bulk.stream.other_end_acknowledges(ACK_BYTES)
+    bulk.stream.other_end_acknowledges(acks)
     keys.talk()
     size = ACK_BYTES // 2 - 1
+    least = max(ACK_BYTES, acks)
     for _ in range(10):
         bulk.stream.write(bytes(size))
         clock.advance(10 * TURN_SECONDS)
     # The other end acknowledges after so many bytes, and not before.
-    assert (bulk.wire.messages - 1) * size < ACK_BYTES <= bulk.wire.messages * size
+    assert (bulk.wire.messages - 1) * size < least <= bulk.wire.messages * size
 
 
 @requirement("streams/wire:pace")

@@ -21,6 +21,8 @@ from exec_server.protocol.base64 import (
 QUOTED = {name: f'"{name}"'.encode() for name in ("chunk", "dataBase64")}
 MARKERS = tuple((name, quoted + b':"') for name, quoted in QUOTED.items())
 CHUNK = MARKERS[0][1]
+# A packed message begins with this byte, and no JSON text does (packed.py).
+MARK = 0x01
 # The text around the base64 may have at most this many bytes at either end.
 AROUND_BYTES = 16 * 1024
 # In a message that comes whole, the text at either end is mostly much shorter.
@@ -127,6 +129,9 @@ class Assembly:
 
     def _search(self) -> None:
         self._is_searched = True
+        if self._text[0] == MARK:
+            # Its content may look like a member with base64.
+            return
         for name, marker in MARKERS:
             start = member_start(self._text, marker, AROUND_BYTES)
             if start and b'"' not in self._text[start:]:

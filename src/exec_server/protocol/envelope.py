@@ -16,9 +16,17 @@ import msgspec
 from exec_server.errors import MalformedMessage
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol.base64 import Base64Error, Blob, LongBase64, decode_base64
-from exec_server.protocol.bulk import AROUND_BYTES, BACKSLASH, MARKERS, QUOTED, Cut, member_start
+from exec_server.protocol.bulk import (
+    AROUND_BYTES,
+    BACKSLASH,
+    MARK,
+    MARKERS,
+    QUOTED,
+    Cut,
+    member_start,
+)
 from exec_server.protocol.hooks import encode_hook
-from exec_server.protocol.packed import MARK, unpack
+from exec_server.protocol.packed import unpack
 
 MALFORMED_ID = -1
 
@@ -142,7 +150,7 @@ def _decode_closely(data: bytes | Cut, limits: Limits) -> Message:
     assert not isinstance(data, Cut)
     tree = _decode_around_bulk(data, limits) if len(data) > _BULK_BYTES else None
     if tree is None:
-        if len(data) >= 2 * limits.json_values and _value_count(data) > limits.json_values:
+        if has_too_many_values(data, limits):
             raise MalformedMessage(f"more than {limits.json_values} JSON values")
         tree = _parse(data, limits)
     if type(tree) is not dict:
@@ -210,6 +218,12 @@ def _depth(value: Any) -> int:
 
 def _skeleton(data: bytes) -> bytes:
     return _STRING.sub(b'"', data).translate(None, _BLANKS)
+
+
+def has_too_many_values(data: bytes, limits: Limits) -> bool:
+    """True if *data*, which is valid JSON, has more values than the limit."""
+    # A value with its separator has at least two bytes.
+    return len(data) >= 2 * limits.json_values and _value_count(data) > limits.json_values
 
 
 def _value_count(data: bytes) -> int:

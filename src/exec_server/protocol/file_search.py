@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from exec_server.limits import Limits
 from exec_server.protocol.base64 import Blob
+from exec_server.protocol.envelope import has_too_many_values
 from exec_server.protocol.fs import FAMILY, Confined, Sandbox
 from exec_server.protocol.method import Event, Method, Nothing
 from exec_server.protocol.numbers import Count
@@ -133,8 +135,11 @@ def packed(found: list[FileHits]) -> Blob:
     return Blob(_encode(found))
 
 
-def unpacked(blob: Blob) -> list[FileHits]:
+def unpacked(blob: Blob, limits: Limits) -> list[FileHits]:
     """The hits in a `dataBase64`. Raises ValueError."""
+    # The limit of messages does not count what is in their base64.
+    if has_too_many_values(blob.data, limits):
+        raise ValueError(f"more than {limits.json_values} JSON values")
     return _decode(blob.data)
 
 

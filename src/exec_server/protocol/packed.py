@@ -12,10 +12,8 @@ from __future__ import annotations
 from struct import Struct, error
 
 from exec_server.errors import MalformedMessage
-from exec_server.protocol.bulk import AROUND_BYTES, MARKERS, Cut
+from exec_server.protocol.bulk import AROUND_BYTES, MARK, MARKERS, Cut
 
-# No JSON text begins with this byte.
-MARK = 0x01
 # Shorter content stays in the text: cutting it out costs more than reading base64.
 LEAST_BYTES = 1024
 # Longer content stays in the text, too, because it is read in pieces.
@@ -24,9 +22,9 @@ MOST_BYTES = 1536 * 1024
 _HEADER = Struct(">BHH")
 
 
-def is_packable(size: int) -> bool:
-    """True if content of *size* bytes is worth a packed message."""
-    return LEAST_BYTES <= size <= MOST_BYTES
+def is_packable(size: int, around: int = 0) -> bool:
+    """True if content of *size* bytes may be packed, in a text of *around* bytes."""
+    return LEAST_BYTES <= size <= MOST_BYTES and around <= AROUND_BYTES
 
 
 def packed_text(before: bytes, after: bytes) -> bytes:

@@ -27,10 +27,10 @@ from exec_server.errors import (
 from exec_server.limits import Limits
 from exec_server.protocol import envelope
 from exec_server.protocol.base64 import Blob, encode_base64
-from exec_server.protocol.bulk import CHUNK, Assembly, Cut, cut, member_start
+from exec_server.protocol.bulk import CHUNK, MARK, Assembly, Cut, cut, member_start
 from exec_server.protocol.envelope import ErrorResponse, Notification, Request, Response
 from exec_server.protocol.method import NOTHING, Encoded, Event, Method, Nothing
-from exec_server.protocol.packed import MARK, is_packable, packed_text, unpack
+from exec_server.protocol.packed import is_packable, packed_text, unpack
 from exec_server.rpc import boundary
 from exec_server.rpc.lanes import Lane
 from exec_server.rpc.router import Route
@@ -186,7 +186,8 @@ class Peer:
 
     def send_bulk(self, before: bytes, data: bytes, after: bytes) -> None:
         """Send one message, in which the base64 of *data* stands between two texts."""
-        if self._send_bytes is not None and is_packable(len(data)):
+        # Clients choose ids, which may be long.
+        if self._send_bytes is not None and is_packable(len(data), len(before) + len(after)):
             self._send_bytes(packed_text(before, after), data)
         else:
             self._connection.send(before, encode_base64(data), after)

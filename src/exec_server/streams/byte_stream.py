@@ -113,6 +113,8 @@ class ByteStream:
         self._has_ended = self._end_sent = self._end_acked = False
         self._clock = clock
         self._delayed: DelayWindow | None = None
+        # So many bytes under way are sure to be acknowledged.
+        self._surely_acked = ACK_BYTES
         # True once this end takes no data any more.
         self.is_closed = False
         # Receiving: the position of the next byte, of the next one to be taken, and the last
@@ -146,6 +148,7 @@ class ByteStream:
         """The other end has said after how many bytes it does; None if it has not said it."""
         if count is not None and 2 * count <= _LEAST_BYTES < self.window:
             self._delayed = DelayWindow(least=_LEAST_BYTES, most=self.window)
+            self._surely_acked = max(ACK_BYTES, count)
 
     @property
     def room(self) -> int:
@@ -238,10 +241,10 @@ class ByteStream:
         """How many bytes may be under way, if the other end acknowledges often."""
         assert self._delayed is not None
         pace = self._wire.turns.pace
-        if in_flight >= ACK_BYTES and pace is not None and pace.is_talking():
-            # On a slow way more than that waits in line before a key. An acknowledgement is sure
-            # to come.
-            return ACK_BYTES
+        least = self._surely_acked
+        if in_flight >= least and pace is not None and pace.is_talking():
+            # On a slow way more than that waits in line before a key.
+            return least
         return self._delayed.size
 
     def _keeps_pace(self) -> bool:

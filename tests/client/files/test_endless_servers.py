@@ -66,13 +66,18 @@ def packed(*files: Any) -> str:
 MATCH = {"path": "file:///x/y", "line": 1, "text": "x" * 1000}
 # Its texts are short, and what the client makes of them is not.
 SHORT = ["file:///x/y", [1] * 50, [""] * 50, [[[0, 0]] * 10] * 50, []]
+EMPTY = ["file:///x/y", [], [], [], []]
 
 
 @requirement("client/files:endless")
 @pytest.mark.parametrize(
     "found",
-    [{"matches": [MATCH] * 10}, {"matches": [], "dataBase64": packed(SHORT)}],
-    ids=["plain", "packed"],
+    [
+        {"matches": [MATCH] * 10},
+        {"matches": [], "dataBase64": packed(SHORT)},
+        {"matches": [], "dataBase64": packed(*[EMPTY] * 50)},
+    ],
+    ids=["plain", "packed", "files without hits"],
 )
 async def test_hits_that_are_not_taken_end_a_search(monkeypatch, found):
     monkeypatch.setattr(search_results, "_MOST_WAITING", 100_000)
@@ -96,6 +101,8 @@ async def test_hits_that_are_not_taken_end_a_search(monkeypatch, found):
 @pytest.mark.parametrize(
     "file",
     [
+        # A list of 300,000 values takes a hundred times the memory of its text.
+        ["file:///x", [0] * 300_000, [""] * 300_000, [[]] * 300_000, []],
         ["file:///x", [1], ["a", "b"], [[], []], []],
         ["file:///x", [1], ["a"], [], []],
         ["file:///x", [1], ["a"], [[]], [1]],
@@ -103,7 +110,7 @@ async def test_hits_that_are_not_taken_end_a_search(monkeypatch, found):
         ["file:///x", [1], ["a"], [[[0]]], []],
         ["file:///x"],
     ],
-    ids=["lines", "ranges", "context", "before the first", "half a range", "one column"],
+    ids=["values", "lines", "ranges", "context", "before the first", "half a range", "one column"],
 )
 async def test_packed_hits_that_do_not_fit_together_end_the_connection(file):
     async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from exec_server.client.files.file_streams import about_path, native_text
 from exec_server.errors import ConnectionClosed, InvalidRequest, ProtocolError, RpcError
-from exec_server.limits import MIB
+from exec_server.limits import MIB, Limits
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.file_search import (
     CANCEL_SEARCH,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Hits that were not taken, whatever the server sends; a server finds no more than 100,000 lines.
 _MOST_WAITING = 256 * MIB
-# What a hit costs besides its texts.
+# What a hit or its file costs besides its texts.
 _HIT_COST = 200
 
 
@@ -160,8 +160,8 @@ class FileSearch:
         if event.matches:
             self._keep(_hits_of_matches(event.matches), sum(map(_size, event.matches)))
         if isinstance(event.data_base64, Blob):
-            found = _unpacked(event.data_base64)
-            costs = sum(len(each.texts) + sum(map(len, each.ranges)) for each in found)
+            found = _unpacked(event.data_base64, self._session.limits)
+            costs = sum(1 + len(each.texts) + sum(map(len, each.ranges)) for each in found)
             size = len(event.data_base64.data) + _HIT_COST * costs
             self._keep(chain.from_iterable(map(_hits_of_file, found)), size)
         if self._waiting_bytes > _MOST_WAITING:
@@ -188,9 +188,9 @@ def _size(match: SearchMatch) -> int:
     return len(match.path) + len(match.text) + _HIT_COST * (1 + len(match.ranges))
 
 
-def _unpacked(blob: Blob) -> list[FileHits]:
+def _unpacked(blob: Blob, limits: Limits) -> list[FileHits]:
     try:
-        return unpacked(blob)
+        return unpacked(blob, limits)
     except ValueError as exc:
         raise ProtocolError(f"{SEARCH_FOUND.name}: {exc}") from exc
 

@@ -86,6 +86,29 @@ async def test_a_server_that_answers_little_has_nothing_in_common(small, tmp_pat
     assert (tmp_path / "part").read_bytes().count(b"x") == len(found) * 4 * KIB
 
 
+class _Shrunk(LocalVersion):
+    """The new version is shorter when its end is asked about."""
+
+    async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        found = await super().blocks(offset, length)
+        return found[: len(found) // 2] if offset else found
+
+
+@requirement("cli/files:delta")
+async def test_the_end_of_a_version_that_gets_shorter_is_not_the_same(small, tmp_path: Path):
+    """The blocks that come are those from the beginning, and the end is not looked at."""
+    data = random.Random(1).randbytes(100 * KIB)
+    (tmp_path / "old").write_bytes(data)
+    (tmp_path / "new").write_bytes(b"x" + data[1:])
+    with (
+        (tmp_path / "old").open("rb") as old,
+        (tmp_path / "new").open("rb") as new,
+        (tmp_path / "part").open("w+b") as part,
+    ):
+        version = _Shrunk(new.fileno(), len(data))
+        assert await CopiedEnds(version, old.fileno(), part.fileno(), key=None).copy() == (0, 0)
+
+
 class _Cut(LocalVersion):
     """The old version gets shorter while the new one is asked about."""
 

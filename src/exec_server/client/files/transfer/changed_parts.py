@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from exec_server.client.files.transfer.task_pool import to_its_end
 from exec_server.protocol.file_delta import (
     KEY_BYTES,
     LEAST_BLOCK,
@@ -79,10 +80,10 @@ class LocalVersion:
         self.size = size
 
     async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
-        return await asyncio.to_thread(self._blocks, offset, length, BLOCK_BYTES)
+        return await to_its_end(self._blocks, offset, length, BLOCK_BYTES)
 
     async def places(self, offset: int, length: int) -> list[ContentChunk]:
-        return await asyncio.to_thread(self._blocks, offset, length, PLACE_BYTES)
+        return await to_its_end(self._blocks, offset, length, PLACE_BYTES)
 
     def _blocks(self, offset: int, length: int, block_bytes: int) -> list[ContentChunk]:
         # One buffer for all of them: new memory costs as much as the reading.
@@ -109,7 +110,7 @@ class LocalVersion:
         return ContentChunk(size, digest.digest()[:16])
 
     async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
-        return await asyncio.to_thread(self._chunks, offset, length)
+        return await to_its_end(self._chunks, offset, length)
 
     def _chunks(self, offset: int, length: int) -> list[ContentChunk]:
         pieces = _pieces(self._fd, offset, length, _PIECE_BYTES)

@@ -70,6 +70,9 @@ class CopiedEnds:
                 assert asked is not None
                 blocks = await asked
                 asked = self._ask(spans[place + 1]) if place + 1 < len(spans) else None
+                if is_end and sum(block.size for block in blocks) != span[1]:
+                    # The new version is shorter now, and these are not the blocks of its end.
+                    break
                 equal = await to_its_end(partial(self._copy_equal, span[0], blocks, is_end=is_end))
                 same += equal
                 if equal < span[1]:

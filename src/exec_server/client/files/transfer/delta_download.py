@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import os
@@ -59,7 +58,7 @@ class DeltaDownload:
         before = LocalVersion(old, os.fstat(old).st_size, key=key)
         first = last = 0
         try:
-            if await asyncio.to_thread(_can_share, old, part):
+            if await to_its_end(_can_share, old, part):
                 ranges = await compare(new, before)
             else:
                 first, last = await CopiedEnds(there, old, part, key=key).copy()
@@ -142,7 +141,7 @@ async def receive_changes(
     *check* raises Changed if the file of the server is no longer as it was listed.
     """
     part = LocalPlace(place.directory, delta_part_name(entry, place.name))
-    fd = await asyncio.to_thread(local_tree.open_part, part, os.O_TRUNC, entry)
+    fd = await to_its_end(local_tree.open_part, part, os.O_TRUNC, entry, undo=os.close)
     try:
         old = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=place.directory)
         try:
@@ -153,7 +152,7 @@ async def receive_changes(
             os.unlink(part.name, dir_fd=part.directory)
         else:
             await check()
-            await asyncio.to_thread(local_tree.finish_part, fd, part, place, entry)
+            await to_its_end(local_tree.finish_part, fd, part, place, entry)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part.name, dir_fd=part.directory)

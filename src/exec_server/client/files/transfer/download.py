@@ -29,7 +29,7 @@ from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.remote_listing import ERROR_BYTES, Listing
 from exec_server.client.files.transfer.remote_tree import RemoteTree, batches, is_text
 from exec_server.client.files.transfer.result import TransferResult, Verify
-from exec_server.client.files.transfer.task_pool import each
+from exec_server.client.files.transfer.task_pool import each, to_its_end
 from exec_server.client.files.transfer.transfer import (
     LARGE_WIDTH,
     PACK_FROM,
@@ -303,8 +303,8 @@ class Download(Transfer):
     async def _copy_large(self, copy: Copy) -> None:
         entry = copy.entry
         try:
-            with await asyncio.to_thread(self._here.places) as places:
-                place = await asyncio.to_thread(places.of, entry.path)
+            with await to_its_end(self._here.places, undo=LocalPlaces.close) as places:
+                place = await to_its_end(places.of, entry.path)
                 if not await self._receive_changes(place, copy):
                     await self._receive_large(place, entry)
             self._count(entry)
@@ -327,9 +327,9 @@ class Download(Transfer):
 
     async def _receive_large(self, place: LocalPlace, entry: TreeEntry) -> None:
         part = LocalPlace(place.directory, part_name(entry, place.name))
-        fd = await asyncio.to_thread(local_tree.open_part, part, 0, entry)
+        fd = await to_its_end(local_tree.open_part, part, 0, entry, undo=os.close)
         try:
-            done = await asyncio.to_thread(_reusable, fd, entry)
+            done = await to_its_end(_reusable, fd, entry)
             self._tracker.keep(files=0, bytes=done)
             self.result.resumed_bytes += done
             stream = self._files.read_stream(
@@ -337,10 +337,10 @@ class Download(Transfer):
             )
             async with stream:
                 async for data in stream:
-                    await asyncio.to_thread(local_tree.write_all, fd, data)
+                    await to_its_end(local_tree.write_all, fd, data)
                     self._tracker.advance(bytes=len(data))
             await self._check_unchanged(entry)
-            await asyncio.to_thread(local_tree.finish_part, fd, part, place, entry)
+            await to_its_end(local_tree.finish_part, fd, part, place, entry)
         except (Changed, OSError, RpcError) as exc:
             if not is_handle_lost(exc):
                 # The part cannot be continued later, or fills a disk that has no room for it.

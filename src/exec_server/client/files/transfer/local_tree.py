@@ -158,6 +158,9 @@ class LocalPlaces:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._forget()
         os.close(self._base)
 

@@ -13,6 +13,7 @@ from exec_server.client.files.transfer import local_tree
 from exec_server.client.files.transfer.checksum import Digest, local_digest, remote_digest
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree, WithoutSize
 from exec_server.client.files.transfer.remote_tree import RemoteTree
+from exec_server.client.files.transfer.task_pool import to_its_end
 from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import NotFound
 
@@ -79,7 +80,7 @@ class LocalSource:
 
     @contextlib.asynccontextmanager
     async def open(self, entry: TreeEntry) -> AsyncIterator[Content]:
-        fd = await asyncio.to_thread(self._open, entry)
+        fd = await to_its_end(self._open, entry, undo=os.close)
         try:
             yield _LocalContent(fd, entry.size)
             local_tree.check_unchanged(fd, entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar, TypeVarTuple
 
@@ -29,14 +30,22 @@ async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, widt
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def to_its_end(work: Callable[[*Args], T], *args: *Args) -> T:
+async def to_its_end(
+    work: Callable[[*Args], T], *args: *Args, undo: Callable[[T], object] | None = None
+) -> T:
     """As asyncio.to_thread, but a caller that is cancelled waits for the thread first.
 
-    The caller closes descriptors that the thread uses; another file could get their numbers.
+    The caller closes descriptors that the thread uses; another file could get their numbers. If
+    *work* opens something that the cancelled caller does not get, *undo* closes it.
     """
     job = asyncio.ensure_future(asyncio.to_thread(work, *args))
     try:
         return await asyncio.shield(job)
     except asyncio.CancelledError:
-        await asyncio.gather(job, return_exceptions=True)
+        while not job.done():
+            # It may be cancelled once more meanwhile.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({job})
+        if not job.cancelled() and job.exception() is None and undo is not None:
+            undo(job.result())
         raise
