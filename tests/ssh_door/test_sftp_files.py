@@ -15,6 +15,7 @@ from exec_server.ssh_door.sftp_files import SftpFile
 from exec_server.ssh_door.sftp_server import RemoteSftp
 from exec_server.ssh_door.target import DoorTarget
 from tests.requirements import requirement
+from tests.support.sftp import NoChannel
 from tests.support.wire import PATIENCE
 
 SIZE = 9 * BLOCK_BYTES + 1000
@@ -99,7 +100,7 @@ async def test_a_file_that_is_emptied_and_can_be_read_has_nothing_of_its_old_con
         return connected
 
     async with asyncio.timeout(PATIENCE), connect(server.url) as connected:
-        sftp = RemoteSftp(_NoChannel(), DoorTarget(client))
+        sftp = RemoteSftp(NoChannel(), DoorTarget(client))
         await sftp.connect()
         flags = FXF_READ | FXF_WRITE | FXF_CREAT | FXF_TRUNC
         file = await sftp.open(os.fsencode(path), flags, SFTPAttrs())
@@ -109,13 +110,3 @@ async def test_a_file_that_is_emptied_and_can_be_read_has_nothing_of_its_old_con
         await file.close()
     assert path.read_bytes() == b"short"
     assert path.stat().st_ino == inode
-
-
-class _NoChannel:
-    """The ssh channel of a server that is called by a test."""
-
-    def get_connection(self) -> None:
-        """There is no connection."""
-
-    def get_extra_info(self, name: str) -> None:
-        """There is nothing more."""

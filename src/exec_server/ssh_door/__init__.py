@@ -14,6 +14,7 @@ write a configuration.
     doorkeeper.py       a door that stays open for a while
     quick_asyncssh.py   imports asyncssh without a search for libraries
     target.py           what the door opens to
+    door_clients.py     the clients of one ssh connection, replaced when a session is lost
     door.py             the ssh server
     door_connection.py  what asyncssh's connection need not do
     packet_reader.py    large packets of data, past asyncssh's parser

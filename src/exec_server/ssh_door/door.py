@@ -82,7 +82,7 @@ class _Door(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
         quicken(conn)
-        self._forwarding = Forwarding(conn, self._target)
+        self._forwarding = Forwarding(conn, self._target, self._tasks)
 
     def begin_auth(self, username: str) -> bool:
         # The socket belongs to the user who has started us; there is nothing to prove.

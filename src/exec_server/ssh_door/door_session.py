@@ -149,7 +149,7 @@ class DoorSession(SSHServerStreamSession[bytes]):
         try:
             await self._follow(process, self._feed(process, stdin), stdout, stderr)
         finally:
-            await self._leave(process)
+            await self._leave(client, process)
 
     async def _files(self) -> RemoteSftp:
         files = RemoteSftp(self._channel, self._target)
@@ -301,7 +301,7 @@ class DoorSession(SSHServerStreamSession[bytes]):
             else:
                 self._channel.exit(status & 0xFF)
 
-    async def _leave(self, process: RemoteProcess) -> None:
+    async def _leave(self, client: ExecServerClient, process: RemoteProcess) -> None:
         """The client is done with the process; what runs still is ended."""
         if process.returncode is None and process.lost is None:
             with contextlib.suppress(ExecServerError, TimeoutError):
@@ -310,7 +310,6 @@ class DoorSession(SSHServerStreamSession[bytes]):
             if process.returncode is None:
                 process.abandon()
         if process.is_durable and process.returncode is not None:
-            client = await self._target.client()
             with contextlib.suppress(ExecServerError, TimeoutError):
                 async with asyncio.timeout(_FAREWELL):
                     await client.prune_jobs(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncssh
 from asyncssh.stream import SSHTCPStreamSession, SSHUNIXStreamSession
 
+from exec_server.client.client import ExecServerClient
 from exec_server.client.streams.stream_server import RemoteServer
 from exec_server.errors import ExecServerError
 from exec_server.ssh_door.target import DoorTarget
@@ -17,16 +19,26 @@ from exec_server.ssh_door.target import DoorTarget
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 256 << 10
+# Seconds between two attempts to listen again after a lost session.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 # How ssh writes an address that means all of them.
 _ALL = ("", "*")
+
+_Listen = Callable[[ExecServerClient], Awaitable[RemoteServer]]
 
 
 class Forwarding:
     """The forwarded connections of one ssh connection."""
 
-    def __init__(self, connection: asyncssh.SSHServerConnection, target: DoorTarget) -> None:
+    def __init__(
+        self,
+        connection: asyncssh.SSHServerConnection,
+        target: DoorTarget,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         self._connection = connection
         self._target = target
+        self._tasks = tasks
         self._listeners: list[_ForwardListener] = []
 
     async def connect_tcp(self, host: str, port: int) -> SSHTCPStreamSession[bytes]:
@@ -55,11 +67,15 @@ class Forwarding:
 
         try:
             place = "0.0.0.0" if host in _ALL else host
-            server = await (await self._target.client()).start_server(accepted, place, port)
+            client = await self._target.client()
+            server = await client.start_server(accepted, place, port)
         except (ExecServerError, OSError, ValueError) as exc:
             logger.warning("cannot listen on %s port %s: %s", host, port, exc)
             return False
-        listener = self._listener(server)
+        bound = server.place.port or port
+        listener = self._listener(
+            client, server, lambda again: again.start_server(accepted, place, bound)
+        )
         return listener
 
     async def listen_unix(self, path: str) -> asyncssh.SSHListener | bool:
@@ -69,16 +85,37 @@ class Forwarding:
             await _accept(self._connection.open_unix_connection(path), reader, writer)
 
         try:
-            server = await (await self._target.client()).start_unix_server(accepted, path)
+            client = await self._target.client()
+            server = await client.start_unix_server(accepted, path)
         except (ExecServerError, OSError, ValueError) as exc:
             logger.warning("cannot listen on %s: %s", path, exc)
             return False
-        return self._listener(server)
+        return self._listener(client, server, lambda again: again.start_unix_server(accepted, path))
 
-    def _listener(self, server: RemoteServer) -> _ForwardListener:
+    def _listener(
+        self, client: ExecServerClient, server: RemoteServer, listen: _Listen
+    ) -> _ForwardListener:
         listener = _ForwardListener(server)
+        listener.keeping = self._tasks.create_task(self._keep(listener, client, listen))
         self._listeners.append(listener)
         return listener
+
+    async def _keep(
+        self, listener: _ForwardListener, client: ExecServerClient, listen: _Listen
+    ) -> None:
+        """Listen again when the session was lost, as soon as there is another one."""
+        while True:
+            await client.wait_closed()
+            pause = _FIRST_PAUSE
+            while True:
+                try:
+                    client = await self._target.client()
+                    listener.server = await listen(client)
+                    break
+                except (ExecServerError, OSError) as exc:
+                    logger.info("cannot listen again: %s", exc)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     def close(self) -> None:
         """Close what listens."""
@@ -91,16 +128,20 @@ class _ForwardListener(asyncssh.SSHListener):
 
     def __init__(self, server: RemoteServer) -> None:
         super().__init__()
-        self._server = server
+        self.server = server
+        # The task that replaces `server` after a lost session.
+        self.keeping: asyncio.Task[None] | None = None
 
     def get_port(self) -> int:
-        return self._server.place.port or 0
+        return self.server.place.port or 0
 
     def close(self) -> None:
-        self._server.close()
+        if self.keeping is not None:
+            self.keeping.cancel()
+        self.server.close()
 
     async def wait_closed(self) -> None:
-        await self._server.wait_closed()
+        await self.server.wait_closed()
 
 
 async def _accept(near: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,12 +8,14 @@ is answered once it is written: sshfs lets a program close its file after the la
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import Literal
 
 from exec_server.client.files.file_streams import BLOCK_BYTES, WINDOW, Block
 from exec_server.client.files.remote_files import RemoteFiles
 from exec_server.errors import ConnectionClosed, NotFound
+from exec_server.ssh_door.target import FilePlace
 
 OpenMode = Literal["read", "replace", "update"]
 
@@ -46,13 +48,18 @@ class SftpFile:
         *,
         appends: bool = False,
         empties: bool = False,
+        place: FilePlace | None = None,
     ) -> None:
-        """With *empties*, `open` drops the content of a file that is there."""
+        """With *empties*, `open` drops the content of a file that is there.
+
+        With *place* the file is opened at the client of that place, and not at *files*.
+        """
         self.path = path
         self._files = files
         self._mode = mode
         self._appends = appends
         self._empties = empties
+        self._place = place
         self._handle: str | None = None
         self._opening = asyncio.Lock()
         # Blocks that were asked for, by their number, and the number that comes next.
@@ -65,6 +72,14 @@ class SftpFile:
 
     async def open(self) -> None:
         """Open it on the server; the errors are those of `fs/open`."""
+        try:
+            await self._open()
+        except BaseException:
+            self._leave_place()
+            raise
+
+    async def _open(self) -> None:
+        await self._reach()
         if self._empties and self._mode == "update":
             # This mode keeps the content, and the other one cannot be read.
             await self._files.close(await self._files.open(self.path, mode="replace"))
@@ -80,8 +95,11 @@ class SftpFile:
                 task.cancel()
             self._forget_blocks()
             handle, self._handle = self._handle, None
+            self._leave_place()
             if handle is not None:
-                await self._files.close(handle)
+                # A lost session has no open files.
+                with contextlib.suppress(ConnectionClosed):
+                    await self._files.close(handle)
 
     # Reading.
 
@@ -130,7 +148,8 @@ class SftpFile:
         try:
             return await self._files.read_block(handle, offset, size)
         except (ConnectionClosed, NotFound):
-            return await self._files.read_block(await self._again(handle), offset, size)
+            handle = await self._again(handle)
+            return await self._files.read_block(handle, offset, size)
 
     def _forget_blocks(self) -> None:
         """Ask again for what is read next; those who wait for a block get it."""
@@ -144,6 +163,7 @@ class SftpFile:
     async def write(self, offset: int, data: bytes) -> int:
         """Write *data*, together with what comes behind it while others are being written."""
         if self._appends:
+            await self._reach()
             await self._files.append(self.path, data)
             return len(data)
         if self._blocks:
@@ -209,7 +229,8 @@ class SftpFile:
             await self._files.write_block(handle, offset, data)
         except (ConnectionClosed, NotFound):
             # The same bytes at the same place: doing it twice does no harm.
-            await self._files.write_block(await self._again(handle), offset, data)
+            handle = await self._again(handle)
+            await self._files.write_block(handle, offset, data)
 
     # The handle.
 
@@ -219,10 +240,20 @@ class SftpFile:
         assert self._handle is not None
         return self._handle
 
+    def _leave_place(self) -> None:
+        if self._place is not None:
+            self._place.leave()
+
+    async def _reach(self) -> None:
+        """Use a client whose session is there."""
+        if self._place is not None:
+            self._files = (await self._place.client()).fs
+
     async def _again(self, lost: str) -> str:
         """Another handle after one that was lost with its connection."""
         async with self._opening:
             if self._handle == lost:
+                await self._reach()
                 mode: OpenMode = "read" if self._mode == "read" else "update"
                 self._handle = await self._files.open(self.path, mode=mode)
             assert self._handle is not None

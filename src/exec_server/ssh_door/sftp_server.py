@@ -69,12 +69,23 @@ class RemoteSftp(SFTPServer):
 
     async def connect(self) -> None:
         """Connect to the server. Raises ExecServerError."""
-        client = await self._target.client()
-        self._files: RemoteFiles = client.fs
-        self._tools = SftpTools(client)
-        home = await home_directory(client)
+        await self._reach()
+        home = await home_directory(self._client)
         if home is not None:
             self._home = from_uri(home)
+
+    async def _reach(self) -> None:
+        """Use the client of the target, which is another one after its session was lost."""
+        self._client = await self._target.client()
+        self._files: RemoteFiles = self._client.fs
+        self._tools = SftpTools(self._client)
+
+    @contextlib.asynccontextmanager
+    async def _reached(self) -> AsyncIterator[None]:
+        """A call of the sftp client, which hears errors of the server as those of sftp."""
+        with _sftp_errors():
+            await self._reach()
+            yield
 
     def _path(self, path: bytes) -> bytes:
         return posixpath.join(self._home, path)
@@ -95,7 +106,7 @@ class RemoteSftp(SFTPServer):
 
     async def open(self, path: bytes, pflags: int, attrs: SFTPAttrs) -> SftpFile:
         full = self._path(path)
-        with _sftp_errors():
+        async with self._reached():
             is_new = False
             needs_mode = bool(pflags & FXF_CREAT) and attrs.permissions not in (None, _USUAL_MODE)
             if pflags & FXF_WRITE and (needs_mode or pflags & FXF_EXCL or not pflags & FXF_CREAT):
@@ -110,6 +121,7 @@ class RemoteSftp(SFTPServer):
                 await self._mode(pflags),
                 appends=bool(pflags & FXF_APPEND),
                 empties=bool(pflags & FXF_TRUNC),
+                place=None if self._target.file_place is None else self._target.file_place(),
             )
             await file.open()
             if is_new and needs_mode and attrs.permissions is not None:
@@ -160,18 +172,18 @@ class RemoteSftp(SFTPServer):
             return await _file(file_obj).write(offset, data)
 
     async def fsync(self, file_obj: object) -> None:
-        with _sftp_errors():
+        async with self._reached():
             await _file(file_obj).flush()
             await self._tools.sync(_file(file_obj).path)
 
     # Attributes.
 
     async def stat(self, path: bytes) -> SFTPAttrs:
-        with _sftp_errors():
+        async with self._reached():
             return _attributes(await self._files.get_metadata(self._path(path), attributes=True))
 
     async def lstat(self, path: bytes) -> SFTPAttrs:
-        with _sftp_errors():
+        async with self._reached():
             return _attributes(await self._lstat(self._path(path)))
 
     async def _lstat(self, path: bytes) -> fs.Metadata:
@@ -180,7 +192,7 @@ class RemoteSftp(SFTPServer):
         return await self._files.get_metadata(path)
 
     async def fstat(self, file_obj: object) -> SFTPAttrs:
-        with _sftp_errors():
+        async with self._reached():
             await _file(file_obj).flush()
         return await self.stat(_file(file_obj).path)
 
@@ -188,13 +200,13 @@ class RemoteSftp(SFTPServer):
         await self._set(self._path(path), attrs)
 
     async def fsetstat(self, file_obj: object, attrs: SFTPAttrs) -> None:
-        with _sftp_errors():
+        async with self._reached():
             await _file(file_obj).flush()
         await self._set(_file(file_obj).path, attrs)
 
     async def lsetstat(self, path: bytes, attrs: SFTPAttrs) -> None:
         full = self._path(path)
-        with _sftp_errors():
+        async with self._reached():
             if not (await self._lstat(full)).is_symlink:
                 await self._set(full, attrs)
                 return
@@ -204,7 +216,7 @@ class RemoteSftp(SFTPServer):
                 await self._tools.set_link_times(full, attrs.atime, attrs.mtime)
 
     async def _set(self, path: bytes, attrs: SFTPAttrs) -> None:
-        with _sftp_errors():
+        async with self._reached():
             if attrs.size is not None:
                 # scp sets the size of each file that it has written.
                 if (await self._files.get_metadata(path)).size != attrs.size:
@@ -222,7 +234,7 @@ class RemoteSftp(SFTPServer):
                     await self._tools.set_link_times(path, attrs.atime, attrs.mtime)
 
     async def statvfs(self, path: bytes) -> SFTPVFSAttrs:
-        with _sftp_errors():
+        async with self._reached():
             return await self._tools.file_system(self._path(path))
 
     async def fstatvfs(self, file_obj: object) -> SFTPVFSAttrs:
@@ -232,7 +244,7 @@ class RemoteSftp(SFTPServer):
 
     async def scandir(self, path: bytes) -> AsyncIterator[SFTPName]:
         full = self._path(path)
-        with _sftp_errors():
+        async with self._reached():
             entries = await self._files.read_directory(full)
         names = [b".", b"..", *(os.fsencode(entry.name) for entry in entries)]
         for start in range(0, len(names), _AT_ONCE):
@@ -253,7 +265,7 @@ class RemoteSftp(SFTPServer):
 
     async def mkdir(self, path: bytes, attrs: SFTPAttrs) -> None:
         full = self._path(path)
-        with _sftp_errors():
+        async with self._reached():
             await self._files.create_directory(full)
             wanted = attrs.permissions
             if wanted is not None and wanted & 0o777 not in (0o777, 0o755):
@@ -261,7 +273,7 @@ class RemoteSftp(SFTPServer):
 
     async def rmdir(self, path: bytes) -> None:
         full = self._path(path)
-        with _sftp_errors():
+        async with self._reached():
             found = await self._lstat(full)
             if not found.is_directory or found.is_symlink:
                 raise SFTPNotADirectory("Not a directory")
@@ -269,7 +281,7 @@ class RemoteSftp(SFTPServer):
 
     async def remove(self, path: bytes) -> None:
         full = self._path(path)
-        with _sftp_errors():
+        async with self._reached():
             found = await self._lstat(full)
             if found.is_directory and not found.is_symlink:
                 raise SFTPFileIsADirectory("Is a directory")
@@ -279,7 +291,7 @@ class RemoteSftp(SFTPServer):
 
     async def realpath(self, path: bytes) -> bytes:
         full = self._path(path)
-        with _sftp_errors():
+        async with self._reached():
             try:
                 return os.fsencode(await self._files.canonicalize(full))
             except NotFound:
@@ -296,22 +308,22 @@ class RemoteSftp(SFTPServer):
 
     async def _rename(self, oldpath: bytes, newpath: bytes, *, overwrites: bool) -> None:
         source, destination = self._path(oldpath), self._path(newpath)
-        with _sftp_errors():
+        async with self._reached():
             if await self._files.offers("fsRename"):
                 await self._files.rename(source, destination, overwrite=overwrites)
             else:
                 await self._tools.rename(source, destination, overwrites=overwrites)
 
     async def readlink(self, path: bytes) -> bytes:
-        with _sftp_errors():
+        async with self._reached():
             return os.fsencode(await self._files.readlink(self._path(path)))
 
     async def symlink(self, oldpath: bytes, newpath: bytes) -> None:
-        with _sftp_errors():
+        async with self._reached():
             await self._files.symlink(oldpath, self._path(newpath))
 
     async def link(self, oldpath: bytes, newpath: bytes) -> None:
-        with _sftp_errors():
+        async with self._reached():
             await self._tools.link(self._path(oldpath), self._path(newpath))
 
 

@@ -67,10 +67,23 @@ class AttachWish(msgspec.Struct, frozen=True, kw_only=True):
     show: Callable[[str], None]
 
 
+class FilePlace(Protocol):
+    """Room for one open file at a client."""
+
+    async def client(self) -> ExecServerClient:
+        """The client for this file; another one if the session of the last one is lost."""
+
+    def leave(self) -> None:
+        """The file is closed."""
+
+
 class DoorTarget(msgspec.Struct, frozen=True):
     """Where the channels of one ssh connection lead to."""
 
-    # Connects when it is first awaited; the same client every time. Raises ExecServerError.
+    # Connects when it is first awaited, and again if the session is lost; otherwise it is the same
+    # client every time. Raises ExecServerError.
     client: Callable[[], Awaitable[ExecServerClient]]
     # Attaches to the process that the host's name has named, if it has. Raises ExecServerError.
     attach: Callable[[AttachWish], Awaitable[AttachedProcess]] | None = None
+    # Finds room for a file of sftp, if there is sftp.
+    file_place: Callable[[], FilePlace] | None = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +13,7 @@ from exec_server.cli import server_access
 from exec_server.cli.options import Token
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
+from exec_server.ssh_door.door_clients import DoorClients
 from exec_server.ssh_door.target import INPUT_BYTES, DoorTarget
 
 if TYPE_CHECKING:
@@ -40,47 +41,24 @@ async def open_target(
         async with _attaching(server, process, token, token_file) as target:
             yield target
         return
-    async with _connecting(server, token, keep) as client:
-        yield DoorTarget(client)
+    opening = partial(_connecting, server, token, keep)
+    async with DoorClients.opened(opening, _LIMITS.file_handles) as clients:
+        yield DoorTarget(clients.client, file_place=clients.file_place)
 
 
 @contextlib.asynccontextmanager
 async def _connecting(
     server: str, token: Token | None, keep: float | None
-) -> AsyncIterator[Callable[[], Awaitable[ExecServerClient]]]:
-    opened: asyncio.Future[ExecServerClient] = asyncio.get_running_loop().create_future()
-    left = asyncio.Event()
-
-    async def hold() -> None:
-        try:
-            if not server_access.is_server(server):
-                raise ConfigurationError(f"`{server}` is not the name of an environment")
-            opening = server_access.open_server(
-                server, client_name=CLIENT_NAME, token=token, limits=_LIMITS
-            )
-            async with opening as client:
-                if keep is not None:
-                    await client.retain(keep)
-                opened.set_result(client)
-                await left.wait()
-        except BaseException as exc:
-            if opened.done():
-                raise
-            opened.set_exception(exc)
-            # It may be that no channel asks for it.
-            opened.exception()
-
-    async def client() -> ExecServerClient:
-        return await asyncio.shield(opened)
-
-    async with asyncio.TaskGroup() as tasks:
-        holding = tasks.create_task(hold())
-        try:
-            yield client
-        finally:
-            left.set()
-            if not opened.done():
-                holding.cancel()
+) -> AsyncIterator[ExecServerClient]:
+    if not server_access.is_server(server):
+        raise ConfigurationError(f"`{server}` is not the name of an environment")
+    opening = server_access.open_server(
+        server, client_name=CLIENT_NAME, token=token, limits=_LIMITS
+    )
+    async with opening as client:
+        if keep is not None:
+            await client.retain(keep)
+        yield client
 
 
 @contextlib.asynccontextmanager
