@@ -123,6 +123,8 @@ def test_ctrl_c_reaches_the_program_of_a_terminal(host):
     with PtyProgram(["ssh", *host.options, "-t", "build", script], env=host.env) as terminal:
         terminal.start()
         terminal.until(b"ready")
+        # A client of a master shows output before it makes its terminal raw.
+        terminal.until_raw()
         terminal.type(b"\x03")
         terminal.until(b"caught")
         assert terminal.wait() == 3

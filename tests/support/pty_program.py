@@ -75,6 +75,13 @@ class PtyProgram:
             assert self._read(deadline - time.monotonic()), f"{text!r} not in {self._shown!r}"
         self._shown = self._shown[self._shown.index(text) + len(text) :]
 
+    def until_raw(self) -> None:
+        """Wait until the program takes keys as they are; before, Ctrl-C is a signal for itself."""
+        deadline = time.monotonic() + _PATIENCE
+        while termios.tcgetattr(self._far)[3] & termios.ISIG:
+            assert time.monotonic() < deadline, f"its terminal is not raw: {self._shown!r}"
+            self._read(0.01)
+
     def wait(self) -> int:
         """The exit status; what is shown meanwhile is read, so that the program can end."""
         assert self._process is not None
