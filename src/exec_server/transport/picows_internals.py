@@ -112,6 +112,11 @@ def renew(
     )
 
 
+def buffer_room(stream: Any) -> int:
+    """How many bytes the buffer of an adopted *stream* has left."""
+    return len(_whole_buffer(stream.get_protocol(), -1))
+
+
 def _drop(data: bytes) -> None:
     """Takes the place of `write`."""
 
