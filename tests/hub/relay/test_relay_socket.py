@@ -449,6 +449,36 @@ async def test_what_one_read_brings_for_a_socket_leaves_in_one_write(monkeypatch
 
 
 @requirement("hub/socket:whole-frames")
+async def test_any_number_of_frames_may_be_held():
+    corks = Corks()
+    async with line(corks=corks) as target:
+        corks.is_holding = True
+        frames = [b"%d" % number for number in range(3000)]
+        for frame in frames:
+            assert target.socket.send(frame, None) is True
+        corks.release()
+        assert [await target.peer.message() for _ in frames] == frames
+
+
+@requirement("hub/socket:whole-frames")
+async def test_a_socket_that_cannot_be_written_does_not_hold_up_others(monkeypatch):
+    corks = Corks()
+    async with line(corks=corks) as target, line(corks=corks) as other:
+
+        def writev(fd: int, parts: list[bytes]) -> int:
+            monkeypatch.undo()
+            raise MemoryError
+
+        corks.is_holding = True
+        for each in (target, other):
+            each.socket.send(b"frame", None)
+        monkeypatch.setattr(os, "writev", writev)
+        corks.release()
+        assert await other.peer.message() == b"frame"
+        await target.over()
+
+
+@requirement("hub/socket:whole-frames")
 async def test_frames_for_a_peer_that_reads_slowly_are_kept_and_keep_their_order():
     corks = Corks()
     async with line(corks=corks) as source, line(corks=corks) as target:
