@@ -421,7 +421,7 @@ class RelaySocket(WSListener):
     def _give_buffer_back(self) -> None:
         """Take a small buffer again, if no bulk has come since the last tick."""
         self._is_busy, was_busy = False, self._is_busy
-        if was_busy or self._has_rest or self._is_gone or self._farewell:
+        if was_busy or self._has_rest or self._farewell or self._stream.is_closing():
             return
         # Small frames and fragments make it larger, too, if many come at once.
         if buffer_room(self._stream) > BUFFER_BYTES:
