@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,6 +112,20 @@ def test_what_is_no_packed_message_is_refused(data):
         unpack(data)
     with pytest.raises(MalformedMessage):
         decode(data)
+
+
+@requirement("packed/limits")
+def test_a_packed_message_is_as_large_as_its_base64_would_be():
+    before, after = SURROUNDINGS[0]
+    packed = packed_text(before, after) + bytes(6001)
+    size = len(before) + len(encode_base64(bytes(6001))) + len(after)
+    for most, is_refused in ((size, False), (size - 1, True)):
+        limits = msgspec.structs.replace(DEFAULT_LIMITS, message_bytes=most)
+        expected = pytest.raises(MalformedMessage) if is_refused else contextlib.nullcontext()
+        with expected:
+            decoder(limits, takes_packed=True)(packed)
+        with expected:
+            unpack(memoryview(packed), limits)
 
 
 @given(surroundings, st.binary(max_size=5000))

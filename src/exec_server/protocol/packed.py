@@ -12,6 +12,7 @@ from __future__ import annotations
 from struct import Struct, error
 
 from exec_server.errors import MalformedMessage
+from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol.bulk import AROUND_BYTES, MARK, MARKERS, Cut
 
 # Shorter content stays in the text: cutting it out costs more than reading base64.
@@ -33,8 +34,11 @@ def packed_text(before: bytes, after: bytes) -> bytes:
     return b"%b%b%b" % (_HEADER.pack(MARK, place, place + len(after)), before, after)
 
 
-def unpack(data: bytes | bytearray | memoryview) -> Cut:
-    """The parts of a packed message, whose bytes are copied. Raises MalformedMessage."""
+def unpack(data: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS) -> Cut:
+    """The parts of a packed message, whose bytes are copied. Raises MalformedMessage.
+
+    With base64 it must not be larger than a message may be.
+    """
     try:
         _, place, size = _HEADER.unpack_from(data)
     except error as exc:
@@ -42,6 +46,8 @@ def unpack(data: bytes | bytearray | memoryview) -> Cut:
     end = _HEADER.size + size
     if size > AROUND_BYTES or len(data) < end:
         raise MalformedMessage("a packed message with a text of the wrong size")
+    if size + (len(data) - end + 2) // 3 * 4 > limits.message_bytes:
+        raise MalformedMessage("a packed message that is too large")
     text = bytes(data[_HEADER.size : end])
     before, after = text[:place], text[place:]
     for name, marker in MARKERS:

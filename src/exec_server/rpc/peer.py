@@ -242,7 +242,7 @@ class Peer:
         """The parts of a message that came whole; None if it has to be read as a whole."""
         if self.takes_packed and data and data[0] == MARK:
             try:
-                return unpack(data)
+                return unpack(data, self._limits)
             except MalformedMessage:
                 # It is refused when it is read.
                 return None

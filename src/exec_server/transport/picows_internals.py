@@ -112,6 +112,13 @@ def renew(
     )
 
 
+def buffer_room(stream: Any) -> int:
+    """How many bytes the buffer of an adopted *stream* has left; 0 after its end."""
+    protocol = stream.get_protocol()
+    # picows does not check what it is given, and crashes.
+    return len(_whole_buffer(protocol, -1)) if protocol is not None else 0
+
+
 def _drop(data: bytes) -> None:
     """Takes the place of `write`."""
 

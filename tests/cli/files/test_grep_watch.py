@@ -109,6 +109,18 @@ async def test_grep_prints_hits_while_the_search_goes_on(server, code, monkeypat
 
 
 @requirement("cli/files:grep")
+async def test_grep_loses_nothing_where_the_locale_has_no_such_characters(server, tmp_path):
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "café").write_text("one €\ntwo\n")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    words = ("grep", ".", f"{server.url}:{tmp_path}/tree")
+    for options in ((), ("-C1",)):
+        found = await run(*words, *options, env={**os.environ, **ascii_only})
+        assert (found.status, found.stderr) == (0, "")
+        assert "caf" in found.stdout and "one €\n" in found.stdout and "two\n" in found.stdout
+
+
+@requirement("cli/files:grep")
 async def test_grep_has_the_statuses_of_grep(server, code):
     none = await run("grep", "not there", f"{server.url}:{code}")
     assert (none.status, none.stdout, none.stderr) == (1, "", "")

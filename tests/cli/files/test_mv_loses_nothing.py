@@ -132,3 +132,22 @@ async def test_a_move_to_another_file_system_keeps_everything(server, tmp_path, 
         assert described(elsewhere / "source") == wanted
     finally:
         shutil.rmtree(elsewhere)
+
+
+@requirement("cli/files:mv-loses-nothing")
+@pytest.mark.parametrize("size", [1, 9 * MIB], ids=["small", "large"])
+@pytest.mark.parametrize("way", ["up", "down"])
+async def test_nothing_is_moved_over_a_link_that_leads_to_it(server, tmp_path, way, size):
+    (tmp_path / "file").write_bytes(bytes(size))
+    (tmp_path / "to-file").symlink_to("file")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_text("kept")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "tree").symlink_to("../tree")
+    far = f"{server.url}:{tmp_path}"
+    source, destination = (tmp_path, far) if way == "up" else (far, tmp_path)
+    for what, where in (("file", "to-file"), ("tree", "in")):
+        moved = await run("mv", f"{source}/{what}", f"{destination}/{where}")
+        assert moved.status == 1 and "is the same file as" in moved.stderr
+    assert (tmp_path / "file").read_bytes() == bytes(size)
+    assert (tmp_path / "tree" / "file").read_text() == "kept"

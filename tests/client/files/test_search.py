@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from exec_server.client_urls import connect
 from exec_server.errors import ConnectionClosed, InvalidRequest, MethodNotFound
-from exec_server.files.agents import searches
+from exec_server.files.agents import ripgrep_output, searches
+from exec_server.files.agents.match_batches import TEXT_CHARS
+from exec_server.files.agents.ripgrep_output import RipgrepOutput
 from exec_server.local_server import local
 from exec_server.protocol.file_search import FileHits
 from exec_server.protocol.sandbox import read_only
@@ -316,6 +318,26 @@ async def test_a_line_without_end_is_left_out(client, tmp_path, engine):
     ]
     if engine == "ripgrep":
         assert [hit async for hit in client.fs.search(tmp_path / "long", "hit")] == []
+
+
+@requirement("fs/search:bounded")
+@pytest.mark.parametrize("first", ["a", "é", "\N{GRINNING FACE}" * 5000])
+def test_a_line_of_matches_costs_no_more_than_what_is_shown_of_it(first, monkeypatch):
+    looked_at: list[tuple[int, int]] = []
+    count = ripgrep_output._in_characters
+
+    def counted(line: bytes, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        looked_at.append((len(line), len(found := count(line, spans))))
+        return found
+
+    monkeypatch.setattr(ripgrep_output, "_in_characters", counted)
+    text, start = first + "b" * 50_000 + "\n", len(first.encode())
+    spans = [{"start": start + place, "end": start + place + 1} for place in range(50_000)]
+    facts = {"path": {"text": "/f"}, "lines": {"text": text}, "line_number": 1, "submatches": spans}
+    printed = json.dumps({"type": "match", "data": facts}).encode() + b"\n"
+    (file,) = RipgrepOutput().take(printed)
+    assert file.ranges[0] == tuple((n, n + 1) for n in range(len(first), TEXT_CHARS))
+    assert all(size <= 4 * TEXT_CHARS and spans <= TEXT_CHARS + 1 for size, spans in looked_at)
 
 
 def on_the_wire(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

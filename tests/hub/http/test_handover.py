@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
+import pytest
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
@@ -19,6 +22,7 @@ from tests.requirements import requirement
 from tests.support.leaks import eventually
 from tests.support.moved import moved
 
+KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 HERE = "src/exec_server/hub/http/handover.py"
 
 
@@ -59,18 +63,24 @@ def masked(payload: bytes) -> bytes:
     return header[:1] + bytes([header[1] | 0x80]) + header[2:] + bytes(4) + payload
 
 
-@requirement("house/libraries:undocumented")
-async def test_frames_that_come_with_the_request_are_delivered(pair):
+async def upgrade(pair: Any, key: str = KEY) -> tuple[SplitResult, bytes]:
+    """The address for a harness, and a request that asks for its socket."""
     answer = await pair.visitor.connect(pair.name, pair.harness)
     parts = urlsplit(answer.body["url"])
     head = (
         f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
         "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        f"Sec-WebSocket-Key: {key}\r\n\r\n"
     )
+    return parts, head.encode()
+
+
+@requirement("house/libraries:undocumented")
+async def test_frames_that_come_with_the_request_are_delivered(pair):
+    parts, head = await upgrade(pair)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     frames = [frame(number) for number in range(100)]
-    writer.write(head.encode() + b"".join(masked(each) for each in frames))
+    writer.write(head + b"".join(masked(each) for each in frames))
     got = [await pair.executor.receive_bytes(timeout=60) for _ in frames]
     assert got == frames, changed("what came behind the request is lost")
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
@@ -99,6 +109,20 @@ async def test_a_connection_whose_upgrade_was_refused_stays_with_aiohttp(visitor
         await reader.readexactly(int(size[1]))
     writer.close()
     await writer.wait_closed()
+
+
+@requirement("security/registry:malformed")
+@pytest.mark.parametrize("key", [KEY.replace("l", "l "), KEY + "!", "\xe9" + KEY, "!" * 7000 + KEY])
+async def test_a_key_that_aiohttp_would_accept_and_picows_does_not_is_refused(pair, key, caplog):
+    parts, head = await upgrade(pair, key)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(head)
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+    writer.close()
+    await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 426 "), answer
+    await eventually(lambda: pair.visitor.hub.rendezvous.sockets == 1)
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 def test_private_names_of_aiohttp_are_used_in_one_module():

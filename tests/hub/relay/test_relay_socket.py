@@ -14,14 +14,13 @@ import msgspec
 import pytest
 
 from exec_server.hub.relay import relay_socket
-from exec_server.hub.relay.corks import Corks
+from exec_server.hub.relay.corks import JOIN_BYTES, Corks
 from exec_server.hub.relay.relay_socket import BUFFER_BYTES, READ_BYTES, RelaySocket
 from exec_server.hub.relay.routing import Frame
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.transport import picows_internals
 from exec_server.transport.frame_headers import frame_header
 from exec_server.transport.http_front import accepted_request
-from exec_server.transport.picows_internals import adopt
+from exec_server.transport.picows_internals import adopt, buffer_room
 from tests.requirements import requirement
 from tests.support.leaks import eventually
 
@@ -450,6 +449,36 @@ async def test_what_one_read_brings_for_a_socket_leaves_in_one_write(monkeypatch
 
 
 @requirement("hub/socket:whole-frames")
+async def test_any_number_of_frames_may_be_held():
+    corks = Corks()
+    async with line(corks=corks) as target:
+        corks.is_holding = True
+        frames = [b"%d" % number for number in range(3000)]
+        for frame in frames:
+            assert target.socket.send(frame, None) is True
+        corks.release()
+        assert [await target.peer.message() for _ in frames] == frames
+
+
+@requirement("hub/socket:whole-frames")
+async def test_a_socket_that_cannot_be_written_does_not_hold_up_others(monkeypatch):
+    corks = Corks()
+    async with line(corks=corks) as target, line(corks=corks) as other:
+
+        def writev(fd: int, parts: list[bytes]) -> int:
+            monkeypatch.undo()
+            raise MemoryError
+
+        corks.is_holding = True
+        for each in (target, other):
+            each.socket.send(b"frame", None)
+        monkeypatch.setattr(os, "writev", writev)
+        corks.release()
+        assert await other.peer.message() == b"frame"
+        await target.over()
+
+
+@requirement("hub/socket:whole-frames")
 async def test_frames_for_a_peer_that_reads_slowly_are_kept_and_keep_their_order():
     corks = Corks()
     async with line(corks=corks) as source, line(corks=corks) as target:
@@ -572,7 +601,7 @@ async def test_a_cancelled_socket_is_aborted():
 
 
 def room(made: Line) -> int:
-    return len(picows_internals._whole_buffer(made.socket._stream.get_protocol(), -1))
+    return buffer_room(made.socket._stream)
 
 
 @requirement("hub/socket:small-again")
@@ -600,6 +629,30 @@ async def test_the_buffer_of_bulk_is_given_back_when_there_is_none():
         await made.over()
         await eventually(lambda: made.lost)
         assert len(made.lost) == 1
+
+
+@requirement("hub/socket:small-again")
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [masked(BINARY, TINY)] * 20_000,
+        [masked(BINARY, bytes(JOIN_BYTES))] * 100,
+        [masked(0x02, bytes(60_000)), masked(MORE, b"end")] * 10,
+    ],
+    ids=["tiny", "small", "fragments"],
+)
+async def test_the_buffer_is_also_given_back_after_many_small_frames(frames):
+    async with line(limits=limited(ping_interval=0.02)) as made:
+        small, largest = room(made), 0
+
+        def receive(data: Frame) -> None:
+            nonlocal largest
+            largest = max(largest, room(made))
+
+        made.receive = receive
+        await made.peer.send(*frames)
+        await eventually(lambda: largest > small)
+        await eventually(lambda: room(made) == small)
 
 
 @requirement("hub/socket:small-again")

@@ -159,7 +159,15 @@ def say(text: str) -> None:
     """Print a line: unchanged into a pipe, and without control characters on a terminal."""
     if sys.stdout.isatty():
         text = readable(text)
-    sys.stdout.buffer.write(os.fsencode(text) + b"\n")
+    sys.stdout.buffer.write(encoded(text) + b"\n")
+
+
+def encoded(text: str) -> bytes:
+    """*text* in the encoding of this machine's names, or in UTF-8 if that has not all of it."""
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
 
 
 def say_json(entries: list[dict[str, Any]], *, is_list: bool) -> None:

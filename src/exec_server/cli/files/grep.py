@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 from typing import Any
 
 from exec_server.cli import exit_codes
 from exec_server.cli.files.file_command import (
+    encoded,
     file_parser,
     readable,
     reason,
@@ -235,7 +235,7 @@ class _Printer:
         self._is_flush_due = False
         lines, self._lines = self._lines, []
         try:
-            sys.stdout.buffer.write(os.fsencode("".join(lines)))
+            sys.stdout.buffer.write(encoded("".join(lines)))
             sys.stdout.flush()
         except OSError as exc:
             # The command ends with it, and not the event loop.

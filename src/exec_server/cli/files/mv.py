@@ -107,6 +107,12 @@ class _Moving(Copying):
             return await (await self.servers.files(target)).exists(target.path or ".")
         return await asyncio.to_thread(os.path.lexists, target.path)
 
+    async def _leads_somewhere(self, target: Target) -> bool:
+        """True if *target* is there, and no link to something that is not."""
+        if target.is_remote:
+            return await self._is_there(target)
+        return await asyncio.to_thread(os.path.exists, target.path)
+
     # After a copy.
 
     async def _remove_copied(self, source: Target, destination: Target) -> None:
@@ -122,7 +128,7 @@ class _Moving(Copying):
             await self._remove(source)
             return
         try:
-            if not await self._is_there(destination):
+            if not await self._leads_somewhere(destination):
                 raise InvalidRequest(f"is the same file as {destination}, or around it")
             await self._check_unchanged(aside, transfer.listed)
             await self._remove(aside)

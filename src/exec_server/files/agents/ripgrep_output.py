@@ -14,6 +14,8 @@ from exec_server.protocol.paths import to_uri
 
 # A line with more is not a line of text, and is left out.
 _LINE_BYTES = 4 * 1024 * 1024
+# What is shown of a line has no more.
+_TEXT_BYTES = 4 * TEXT_CHARS
 # The status of rg after an error; it may have printed matches before.
 _ERROR = 2
 _NO_SUCH_PLACE = re.compile(r"(?:rg: )?(.*): (.*) \(os error \d+\)", re.DOTALL)
@@ -150,17 +152,27 @@ class RipgrepOutput:
 
 
 def _ranges(data: _RipgrepFacts) -> tuple[tuple[int, int], ...]:
-    spans = [(each.start, each.end) for each in data.submatches]
+    # A character has four bytes at most. A line may have tens of thousands of matches.
+    spans = [(each.start, each.end) for each in data.submatches if each.end <= _TEXT_BYTES]
     text = data.lines.text
     if text is None or not text.isascii():
-        spans = _in_characters(data.lines.as_bytes().rstrip(b"\r\n"), spans)
+        line = data.lines.as_bytes().rstrip(b"\r\n")
+        spans = _in_characters(line[:_TEXT_BYTES], spans)
     return tuple([each for each in spans if each[1] <= TEXT_CHARS])
 
 
 def _in_characters(line: bytes, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same ranges, counted in characters of the text of *line* and not in its bytes."""
+    """The same ranges, counted in characters of the text of *line* and not in its bytes.
+
+    The last one may be behind what is shown; those after it are left out.
+    """
 
     def place(offset: int) -> int:
         return len(line[:offset].decode("utf-8", "replace"))
 
-    return [(place(start), place(end)) for start, end in spans]
+    found: list[tuple[int, int]] = []
+    for start, end in spans:
+        found.append((place(start), place(end)))
+        if found[-1][0] > TEXT_CHARS:
+            break
+    return found

@@ -8,6 +8,7 @@ says what has changed in a newer one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -18,6 +19,9 @@ from exec_server.limits import Limits
 from exec_server.transport.http_front import accepted_request
 from exec_server.transport.picows_internals import adopt
 from exec_server.transport.picows_names import WSListener
+
+# Sixteen bytes in base64. aiohttp skips foreign characters in a key, and picows refuses it.
+_KEY = re.compile(r"[A-Za-z0-9+/]{22}==")
 
 
 class HandedOver(web.StreamResponse):
@@ -34,6 +38,13 @@ class HandedOver(web.StreamResponse):
         """There is nothing to write."""
 
 
+def is_upgrade(request: web.Request) -> bool:
+    """True if *request* may be handed over."""
+    key = request.headers.get(hdrs.SEC_WEBSOCKET_KEY, "")
+    # aiohttp fails at a key that is not ASCII.
+    return _KEY.fullmatch(key) is not None and bool(web.WebSocketResponse().can_prepare(request))
+
+
 def hand_over(
     request: web.BaseRequest,
     new_listener: Callable[[], WSListener],
@@ -42,7 +53,7 @@ def hand_over(
     read_bytes: int,
     buffer_bytes: int,
 ) -> None:
-    """Answer *request*, which is an upgrade that was accepted, and give its connection to picows.
+    """Answer *request*, for which `is_upgrade` is true, and give its connection to picows.
 
     The handler of the request goes on, and returns a `HandedOver` when the socket has ended.
     aiohttp is told of the loss of the connection. Raises ConnectionResetError if the client has

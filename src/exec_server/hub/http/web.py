@@ -24,6 +24,7 @@ from exec_server.hub.http import admission_gate, status_page
 from exec_server.hub.http.admission_gate import AdmissionGate, Overloaded, Patience
 from exec_server.hub.http.connection_guard import SERVER_NAME, ConnectionGuard
 from exec_server.hub.http.environment_listing import listed, read_turn
+from exec_server.hub.http.handover import is_upgrade
 from exec_server.hub.http.registry_api import Caller, RegistryApi
 from exec_server.hub.http.registry_metrics import EnvironmentCount, bus_metrics, registry_metrics
 from exec_server.hub.http.rendezvous import Rendezvous
@@ -192,7 +193,7 @@ class Site:
     async def _rendezvous(self, request: web.Request) -> web.StreamResponse:
         rendezvous, gate = self._parts.rendezvous, self._parts.admission
         environment_id = _id(request)
-        if not web.WebSocketResponse().can_prepare(request):
+        if not is_upgrade(request):
             raise RegistryRefusal(426, "upgrade_required", "this path is for WebSockets")
         if not is_name(environment_id, limits=self._parts.limits):
             raise no_socket("unknown_route")

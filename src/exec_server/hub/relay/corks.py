@@ -10,6 +10,8 @@ from exec_server.transport.frame_headers import WHOLE_BINARY, frame_header
 
 # Up to this size one copy is cheaper than another part of a vectored write.
 JOIN_BYTES = 16 * 1024
+# writev takes 1024 buffers at most.
+_MOST_PARTS = 1024
 
 
 class Corks:
@@ -69,20 +71,24 @@ class FrameWriter:
         parts, self._corked = self._corked, []
         if not parts or self._stream.is_closing():
             return
-        if self._fd < 0 or self._queued_bytes():
-            self._stream.writelines([bytes(part) for part in parts])
-            return
         try:
-            sent = os.writev(self._fd, parts)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            # The reading side also learns of the end, and reports it once.
+            self._write(parts if len(parts) <= _MOST_PARTS else [b"".join(parts)])
+        except (OSError, MemoryError):
+            # The reading side also learns of the end, and reports it once. A frame that is lost
+            # ends the socket, and the sockets of others are written as well.
             self._stream.abort()
-            return
+
+    def _write(self, parts: list[Frame]) -> None:
+        sent = 0
+        if self._fd >= 0 and not self._queued_bytes():
+            try:
+                sent = os.writev(self._fd, parts)
+            except BlockingIOError:
+                pass
         for index, part in enumerate(parts):
             if sent < len(part):
-                rest = [bytes(memoryview(part)[sent:]), *map(bytes, parts[index + 1 :])]
-                self._stream.writelines(rest)
+                # A view is valid only until the call ends.
+                rest = bytes(memoryview(part)[sent:] if sent else part)
+                self._stream.writelines([rest, *map(bytes, parts[index + 1 :])])
                 return
             sent -= len(part)

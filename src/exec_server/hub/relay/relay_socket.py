@@ -17,7 +17,7 @@ from exec_server.hub.relay.routing import Frame, JoinedHarness
 from exec_server.limits import Limits
 from exec_server.memory import give_back_memory, keep_freed_memory
 from exec_server.transport.http_front import accepted_request
-from exec_server.transport.picows_internals import renew, stream_of
+from exec_server.transport.picows_internals import buffer_room, renew, stream_of
 from exec_server.transport.picows_names import (
     WSCloseCode,
     WSFrame,
@@ -85,9 +85,9 @@ class RelaySocket(WSListener):
         self._is_paused = False
         self._read_in_turn = 0
         self._has_many = False
-        # True if a part of a frame may be in the buffer of picows, if bulk has come since the last
-        # tick, and if the buffer has become larger.
-        self._has_rest = self._is_busy = self._has_grown = False
+        # True if a part of a frame may be in the buffer of picows, and if bulk has come since the
+        # last tick.
+        self._has_rest = self._is_busy = False
         # A message of which more frames follow.
         self._parts: bytearray | None = None
         self._parts_are_text = False
@@ -421,10 +421,10 @@ class RelaySocket(WSListener):
     def _give_buffer_back(self) -> None:
         """Take a small buffer again, if no bulk has come since the last tick."""
         self._is_busy, was_busy = False, self._is_busy
-        if was_busy:
-            self._has_grown = True
-        elif self._has_grown and not (self._has_rest or self._is_gone or self._farewell):
-            self._has_grown = False
+        if was_busy or self._has_rest or self._farewell or self._stream.is_closing():
+            return
+        # Small frames and fragments make it larger, too, if many come at once.
+        if buffer_room(self._stream) > BUFFER_BYTES:
             limits = msgspec.structs.replace(self._limits, frame_bytes=self._message_bytes)
             key = accepted_request(_ANY_KEY)
             renew(self._stream, self, limits=limits, handshake=key, buffer_bytes=BUFFER_BYTES)
