@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 from bench.client import Client, now, pipelined, repeat, request
 from bench.servers import free_port
-from bench.workloads.stdin import bulk_writes, small_writes
+from bench.workloads.stdin import Bulk, bulk_writes, small_writes, write_all
 from bench.workloads.terminal import type_keys, typewriter
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -158,16 +158,8 @@ def _bulk(client: Client) -> Load:
     client.frame()
     load = bulk_writes("p", _BULK)
 
-    def write(heads: list[bytes]) -> None:
-        sent = answered = 0
-        while answered < len(heads):
-            while sent < len(heads) and sent - answered < _DEPTH // 2:
-                client.send(heads[sent] + load.tail)
-                sent += 1
-            client.frame()
-            answered += 1
-
-    return lambda: write(load.heads[:64]), lambda: write(load.heads[64:])
+    warm_up, counted = Bulk(load.heads[:64], load.tail), Bulk(load.heads[64:], load.tail)
+    return lambda: write_all(client, warm_up), lambda: write_all(client, counted)
 
 
 def _keys(client: Client) -> Load:
