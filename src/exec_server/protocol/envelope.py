@@ -72,7 +72,7 @@ _decode = msgspec.json.Decoder(float_hook=float).decode
 # This is faster than a dictionary of the members, and gives no proof of which members there were.
 _decode_request = msgspec.json.Decoder(Request, float_hook=float).decode
 _encode = msgspec.json.Encoder().encode
-_encode_shapes = msgspec.json.Encoder(enc_hook=encode_hook).encode
+encode_shape: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _SPACED_COLON = re.compile(rb"[ \t\r\n]:")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLANKS = b" \t\r\n"
@@ -323,14 +323,16 @@ def _error_response(tree: dict[str, Any]) -> ErrorResponse:
     )
 
 
-class _ResultMessage(msgspec.Struct, gc=False):
+class ResultMessage(msgspec.Struct, gc=False):
+    """An answer; *result* is a shape."""
+
     id: Any
     result: Any
 
 
 def encode_result(request_id: Any, result: Any) -> bytes:
     """The answer to *request_id*; *result* is a shape, and both are encoded in one pass."""
-    return _encode_shapes(_ResultMessage(request_id, result))
+    return encode_shape(ResultMessage(request_id, result))
 
 
 def around_result(request_id: Any) -> tuple[bytes, bytes]:
