@@ -422,8 +422,11 @@ class Peer:
             params = request.params
             if method.params is Nothing and type(params) is dict and not params:
                 params = NOTHING
-            else:
+            elif method.usual_params is None:
                 params = boundary.decode_params(method.params, params)
+            else:
+                usual = method.usual_params(params)
+                params = usual or boundary.decode_params(method.params, params)
             result = route.handler(self._context, params)
         except Exception as exc:
             self._fail(request, exc)
