@@ -126,6 +126,11 @@ class Server:
         client.initialize()
         return client
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def cpu_seconds(self) -> float:
         """What the server and its resting helpers have used; not what its commands did."""
         return proc.cpu_seconds(self._at_rest)

@@ -1,10 +1,10 @@
 """How many steps of Python a message takes in the server, function by function.
 
-    python bench/steps.py [--tree SRC] calls|writes|bulk|keys
+    python bench/steps.py [--tree SRC] calls|stats|writes|bulk|keys
 
 A step is a bytecode instruction; the steps of C functions are not seen. The number does not depend
-on the load of the machine, so a change of a hundredth shows. `calls` and `writes` have 64 messages
-in flight, `bulk` writes 64 KiB each, and `keys` come one after the other.
+on the load of the machine, so a change of a hundredth shows. `calls`, `stats` and `writes` have 64
+messages in flight, `bulk` writes 64 KiB each, and `keys` come one after the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 from bench.client import Client, now, pipelined, repeat, request
 from bench.servers import free_port
-from bench.workloads.stdin import bulk_writes, small_writes
+from bench.workloads.stdin import Bulk, bulk_writes, small_writes, write_all
 from bench.workloads.terminal import type_keys, typewriter
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -139,6 +139,11 @@ def _calls(client: Client) -> Load:
     return _in_flight(client, frames)
 
 
+def _stats(client: Client) -> Load:
+    params = {"path": "file:///tmp", "sandbox": None}
+    return _in_flight(client, repeat(lambda n: request("fs/getMetadata", params, n), _COUNT))
+
+
 def _writes(client: Client) -> Load:
     client.start("p", ["sh", "-c", "cat >/dev/null"], stdin=True)
     client.frame()
@@ -158,16 +163,8 @@ def _bulk(client: Client) -> Load:
     client.frame()
     load = bulk_writes("p", _BULK)
 
-    def write(heads: list[bytes]) -> None:
-        sent = answered = 0
-        while answered < len(heads):
-            while sent < len(heads) and sent - answered < _DEPTH // 2:
-                client.send(heads[sent] + load.tail)
-                sent += 1
-            client.frame()
-            answered += 1
-
-    return lambda: write(load.heads[:64]), lambda: write(load.heads[64:])
+    warm_up, counted = Bulk(load.heads[:64], load.tail), Bulk(load.heads[64:], load.tail)
+    return lambda: write_all(client, warm_up), lambda: write_all(client, counted)
 
 
 def _keys(client: Client) -> Load:
@@ -180,6 +177,7 @@ def _keys(client: Client) -> Load:
 
 _LOADS: dict[str, Callable[[Client], Load]] = {
     "calls": _calls,
+    "stats": _stats,
     "writes": _writes,
     "bulk": _bulk,
     "keys": _keys,

@@ -72,6 +72,17 @@ def bulk_writes(process: str, count: int) -> Bulk:
     return Bulk(heads, _write(process, chunk, numbers[0])[-len(chunk) :])
 
 
+def write_all(client: Client, load: Bulk) -> None:
+    """Send all of them, with as many in flight as the workload has."""
+    sent = answered = 0
+    while answered < len(load.heads):
+        while sent < len(load.heads) and sent - answered < _IN_FLIGHT:
+            client.send(load.heads[sent] + load.tail)
+            sent += 1
+        client.frame()
+        answered += 1
+
+
 def small_writes(process: str, data: bytes, count: int) -> list[bytes]:
     chunk = base64.b64encode(data).decode()
     return repeat(lambda number: _write(process, chunk, number), count)

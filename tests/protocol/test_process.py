@@ -45,3 +45,29 @@ def test_exited(process_id, seq, code, denied, lost):
 def test_closed(process_id, seq):
     text = process.EventTexts(process_id).closed(seq)
     assert text == encoded(process.CLOSED, process.ClosedEvent(process_id, seq))
+
+
+# Members of a write: as clients send them, and as they should not.
+TEXTS = st.text(max_size=3)
+CHUNKS = st.binary(max_size=5).map(lambda data: encode_base64(data).decode()) | st.sampled_from(
+    ("A", "AB==", "QQ", "QQ==\n", "=", "Q===")
+)
+ANYTHING = st.none() | st.integers() | st.booleans() | st.lists(TEXTS, max_size=1)
+WRITES = st.fixed_dictionaries(
+    {"processId": TEXTS, "chunk": CHUNKS, "writeId": TEXTS}
+) | st.dictionaries(
+    st.sampled_from(("processId", "chunk", "writeId", "process_id", "more")),
+    TEXTS | CHUNKS | CHUNKS.map(lambda text: Blob(text.encode())) | ANYTHING,
+)
+
+
+@given(WRITES | ANYTHING)
+def test_the_usual_write_is_decoded_as_all_others(params):
+    usual = process.usual_write(params)
+    assert usual is None or usual == boundary.decode_params(process.WriteParams, params)
+
+
+def test_a_write_with_an_id_is_usual():
+    params = {"processId": "p", "chunk": "QQ==", "writeId": "w"}
+    assert process.usual_write(params) == process.WriteParams("p", Blob(b"A"), "w")
+    assert process.usual_write(params | {"chunk": Blob(b"A"), "more": 1}) is not None

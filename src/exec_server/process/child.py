@@ -394,10 +394,16 @@ class Child(ProcessFacts):
 
     def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
         """Queue *data* for stdin; a future if that has to wait. A durable process needs the id."""
-        assert self.stdin is not None
-        if self.answers_soon and len(data) <= SMALL_INPUT:
-            self._echo_first.small_input(self)
-        return self.stdin.write(data)
+        stdin, echo_first = self.stdin, self._echo_first
+        assert stdin is not None
+        if (
+            # Mostly there is nothing that would have to rest.
+            (echo_first.bytes_due <= 0 or echo_first.on_small_input is not None)
+            and self.answers_soon
+            and len(data) <= SMALL_INPUT
+        ):
+            echo_first.small_input(self)
+        return stdin.write(data)
 
     def signal(self, signum: int, by: EndedBy | None = None) -> None:
         """Signal the process group; *by* is the client that asks for it."""

@@ -271,7 +271,7 @@ class ProcessTable:
 
         *check* raises if the writer, who is not this session, may not write.
         """
-        write_id = params.write_id if isinstance(params.write_id, str) else None
+        write_id = params.write_id if type(params.write_id) is str else None
         if write_id == "":
             raise InvalidParams("writeId must not be empty")
         child = self._entries.get(params.process_id)

@@ -46,32 +46,35 @@ class Stdin:
         # True if the child's stdin is closed after the queued bytes.
         self.is_closing = False
         self._is_watching = False
+        # True until the next turn if the descriptor is open and takes data.
         self._is_gathering = False
 
     def write(self, data: bytes) -> asyncio.Future[None] | None:
         """Queue *data*. If the queue is full, return a future that is done once it is accepted."""
+        if self._is_gathering and data:
+            queue = self._queue
+            queue.append(data)
+            queued = self._queued_bytes = self._queued_bytes + len(data)
+            # A full queue is always watched: it is flushed as soon as it gets full.
+            if queued > self._max_bytes or len(queue) > self._max_writes:
+                self._flush()
+            return None
         if self._fd < 0 or not data:
             return None
-        queue = self._queue
-        # A full queue is always watched: it is flushed as soon as it gets full.
-        if self._waiting or (self._is_watching and self._is_full()):
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._waiting[future] = data
-            future.add_done_callback(lambda done: self._waiting.pop(done, None))
-            return future
-        if not queue and not self._is_gathering:
+        if not self._is_watching:
             # A keystroke is written at once; more writes of the same wake-up are written together.
             self._is_gathering = True
             self._loop.call_soon(self._gathered)
             self._write_first(data)
             return None
-        queue.append(data)
-        self._queued_bytes += len(data)
-        if not self._is_watching and (
-            len(queue) > self._max_writes or self._queued_bytes > self._max_bytes
-        ):
-            self._flush()
-        return None
+        if not self._waiting and not self._is_full():
+            self._queue.append(data)
+            self._queued_bytes += len(data)
+            return None
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting[future] = data
+        future.add_done_callback(lambda done: self._waiting.pop(done, None))
+        return future
 
     def _write_first(self, data: bytes) -> None:
         """Write *data*; nothing is queued before it."""
@@ -110,6 +113,7 @@ class Stdin:
         """Close the descriptor; everything that is queued or waits is discarded."""
         if self._fd >= 0:
             self._unwatch()
+            self._is_gathering = False
             os.close(self._fd)
             self._fd = -1
         self._queue.clear()
@@ -141,7 +145,11 @@ class Stdin:
             except OSError:
                 self.close()
                 return
-            self._drop(sent)
+            if sent == self._queued_bytes:
+                queue.clear()
+                self._queued_bytes = 0
+            else:
+                self._drop(sent)
             self._admit()
         self._unwatch()
         if self.is_closing:
@@ -158,7 +166,7 @@ class Stdin:
 
     def _watch(self) -> None:
         if not self._is_watching:
-            self._is_watching = True
+            self._is_watching, self._is_gathering = True, False
             self._loop.add_writer(self._fd, self._flush)
 
     def _unwatch(self) -> None:

@@ -72,7 +72,7 @@ _decode = msgspec.json.Decoder(float_hook=float).decode
 # This is faster than a dictionary of the members, and gives no proof of which members there were.
 _decode_request = msgspec.json.Decoder(Request, float_hook=float).decode
 _encode = msgspec.json.Encoder().encode
-_encode_shapes = msgspec.json.Encoder(enc_hook=encode_hook).encode
+encode_shape: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _SPACED_COLON = re.compile(rb"[ \t\r\n]:")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLANKS = b" \t\r\n"
@@ -110,7 +110,7 @@ def decoder(limits: Limits, *, takes_packed: bool = False) -> Callable[[bytes | 
             # params have no keys: the message is no deeper than three levels.
             if (
                 type(params) is dict
-                and text.count(_COLON) == 3 + len(params)
+                and (text.count(_COLON) == (keys := 3 + len(params)) or _has_keys(text, keys))
                 and type(request.id) is int
                 and 0 <= request.id <= _I64_MAX
             ):
@@ -176,19 +176,20 @@ def _parse(data: bytes, limits: Limits) -> Any:
         params = tree.get("params") if type(tree) is dict else None
         keys = len(tree) + len(params) if type(params) is dict else _key_count(tree)
     # Every key has a colon, so equal counts prove that no key occurred twice.
-    if data.count(b":") != keys:
-        _check_keys(data, keys)
+    if (
+        data.count(_COLON) != keys
+        and not _has_keys(data, keys)
+        and _skeleton(data).count(b":") != keys
+    ):
+        raise MalformedMessage("duplicate JSON object key")
     return tree
 
 
-def _check_keys(data: bytes, keys: int) -> None:
-    """Refuse a text with more than *keys* keys, which are those that its tree has kept."""
-    # If no colon has a blank before it, `":` occurs at least once for each key. If it also occurs
-    # inside of strings, the counts differ and the exact way is taken.
-    if data.count(b'":') == keys and not (_has_blanks(data) and _SPACED_COLON.search(data)):
-        return
-    if _skeleton(data).count(b":") != keys:
-        raise MalformedMessage("duplicate JSON object key")
+def _has_keys(data: bytes, count: int) -> bool:
+    """True if a JSON text with at least *count* keys is proven to have no more of them."""
+    # Paths as URIs have colons, too. If no colon has a blank before it, `":` occurs at least once
+    # for each key; if it also occurs inside of strings, the counts differ.
+    return data.count(b'":') == count and not (_has_blanks(data) and _SPACED_COLON.search(data))
 
 
 def _has_blanks(data: bytes) -> bool:
@@ -323,14 +324,16 @@ def _error_response(tree: dict[str, Any]) -> ErrorResponse:
     )
 
 
-class _ResultMessage(msgspec.Struct, gc=False):
+class ResultMessage(msgspec.Struct, gc=False):
+    """An answer; *result* is a shape."""
+
     id: Any
     result: Any
 
 
 def encode_result(request_id: Any, result: Any) -> bytes:
     """The answer to *request_id*; *result* is a shape, and both are encoded in one pass."""
-    return _encode_shapes(_ResultMessage(request_id, result))
+    return encode_shape(ResultMessage(request_id, result))
 
 
 def around_result(request_id: Any) -> tuple[bytes, bytes]:

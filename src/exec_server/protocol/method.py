@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -39,7 +39,7 @@ Reply: TypeAlias = R | Encoded | Awaitable[R | Encoded]
 class Method(Generic[P, R]):
     """A request: its name, its parameters, its result, and the family that its errors name."""
 
-    __slots__ = ("dialect", "family", "is_control", "name", "params", "result")
+    __slots__ = ("dialect", "family", "is_control", "name", "params", "result", "usual_params")
 
     def __init__(
         self,
@@ -50,9 +50,12 @@ class Method(Generic[P, R]):
         family: str,
         is_control: bool = False,
         dialect: Dialect = "ours",
+        usual_params: Callable[[Any], P | None] | None = None,
     ) -> None:
         self.name = name
         self.params = params
+        # Decodes the parameters in their usual form, in less time; None for all others.
+        self.usual_params = usual_params
         self.result = result
         self.family = family
         # Control methods have their own lane, so that long polls never delay them.

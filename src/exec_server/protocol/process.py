@@ -1,4 +1,7 @@
-"""`process/*`: shapes and names."""
+"""`process/*`: shapes and names.
+
+The module is long because `process/*` has many shapes, and each method stands behind its own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from exec_server.errors import InvalidParams
-from exec_server.protocol.base64 import Blob
+from exec_server.protocol.base64 import Base64Error, Blob, decode_base64
 from exec_server.protocol.denials import DenialKind
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.env_policy import EnvPolicy
@@ -296,8 +299,32 @@ class ClosedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
 START = Method("process/start", StartParams, StartResult, family="exec", dialect="documented")
 # Returns retained output after a number, and waits for more if asked to.
 READ = Method("process/read", ReadParams, ReadResult, family="exec", dialect="documented")
+
+
+def usual_write(params: Any) -> WriteParams | None:
+    """The parameters of a write with an id, as the decoder of all shapes makes them."""
+    if type(params) is not dict:
+        return None
+    try:
+        name, chunk, write_id = params["processId"], params["chunk"], params["writeId"]
+        if type(chunk) is str:
+            chunk = Blob(decode_base64(chunk))
+    except (KeyError, Base64Error):
+        return None
+    if type(name) is str and type(write_id) is str and type(chunk) is Blob:
+        return WriteParams(name, chunk, write_id)
+    return None
+
+
 # Writes to the program's stdin or terminal. A repeated `writeId` is written once.
-WRITE = Method("process/write", WriteParams, WriteResult, family="exec", dialect="documented")
+WRITE = Method(
+    "process/write",
+    WriteParams,
+    WriteResult,
+    family="exec",
+    dialect="documented",
+    usual_params=usual_write,
+)
 # Sends a signal to the program's group.
 SIGNAL = Method(
     "process/signal", SignalParams, Nothing, family="exec", is_control=True, dialect="undocumented"

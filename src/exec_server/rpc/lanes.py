@@ -22,6 +22,11 @@ class Lane(Generic[Job]):
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def has_room(self) -> bool:
+        """True if a job may run now; then none waits."""
+        return self._running < self._width
+
     def enter(self, job: Job) -> bool:
         """True if *job* may run now; otherwise it waits."""
         if self._running >= self._width:

@@ -28,7 +28,14 @@ from exec_server.limits import Limits
 from exec_server.protocol import envelope
 from exec_server.protocol.base64 import Blob, encode_base64
 from exec_server.protocol.bulk import CHUNK, MARK, Assembly, Cut, cut, member_start
-from exec_server.protocol.envelope import ErrorResponse, Notification, Request, Response
+from exec_server.protocol.envelope import (
+    ErrorResponse,
+    Notification,
+    Request,
+    Response,
+    ResultMessage,
+    encode_shape,
+)
 from exec_server.protocol.method import NOTHING, Encoded, Event, Method, Nothing
 from exec_server.protocol.packed import is_packable, packed_text, unpack
 from exec_server.rpc import boundary
@@ -257,13 +264,12 @@ class Peer:
             message = self._decode(data)
             if type(message) is Request:
                 route = self._routes.get(message.method)
-                if route is not None and self._lanes is None and self._is_strict:
-                    # The usual request of a client that sends one after the other.
-                    if not self._run(message, route, None):
-                        self._is_busy = True
-                else:
-                    message.size = len(data)
-                    self._on_request(message, route)
+                if route is None or not self._is_strict:
+                    self._on_request(message, route, len(data))
+                elif self._lanes is not None:
+                    self._enter(self._lanes[route.method.is_control], message, route, len(data))
+                elif not self._run(message, route, None):
+                    self._is_busy = True
             elif type(message) is Notification:
                 self._service.notification_received(message.method, message.params)
             else:
@@ -371,7 +377,7 @@ class Peer:
 
     # Answering.
 
-    def _on_request(self, request: Request, route: Route | None) -> None:
+    def _on_request(self, request: Request, route: Route | None, size: int) -> None:
         if not self._is_strict:
             self._claim_id(request.id)
         if route is None:
@@ -381,12 +387,18 @@ class Peer:
         elif self._lanes is None:
             self._is_busy = not self._run(request, route, None)
         else:
-            lane = self._lanes[route.method.is_control]
-            self._lane_bytes += request.size
-            if lane.enter((request, route)):
-                self._drive(lane, (request, route))
-            if self._is_lane_full(lane):
-                self._connection.pause_reading()
+            self._enter(self._lanes[route.method.is_control], request, route, size)
+
+    def _enter(self, lane: RequestLane, request: Request, route: Route, size: int) -> None:
+        """Run a request of *size* bytes if its lane has room; otherwise it waits there."""
+        if lane.has_room and self._run(request, route, lane):
+            # Nearly all requests are answered at once, and are never counted.
+            return
+        request.size = size
+        self._lane_bytes += size
+        lane.enter((request, route))
+        if self._is_lane_full(lane):
+            self._connection.pause_reading()
 
     def _claim_id(self, request_id: int | str) -> None:
         """Remember the id of a request; until it is answered, no other request may use it."""
@@ -405,21 +417,26 @@ class Peer:
         if self.is_writing_paused and self._is_choked():
             self._choked.append((request, route, lane))
             return False
+        method = route.method
         try:
-            shape = route.method.params
-            if shape is Nothing and request.params == {}:
-                params: Any = NOTHING
+            params = request.params
+            if method.params is Nothing and type(params) is dict and not params:
+                params = NOTHING
+            elif method.usual_params is None:
+                params = boundary.decode_params(method.params, params)
             else:
-                params = boundary.decode_params(shape, request.params)
+                usual = method.usual_params(params)
+                params = usual or boundary.decode_params(method.params, params)
             result = route.handler(self._context, params)
         except Exception as exc:
             self._fail(request, exc)
             return True
+        if type(result) is method.result and self._is_strict:
+            # This is `_answer`, without its way for other results.
+            self._connection.send(encode_shape(ResultMessage(request.id, result)))
+            return True
         if isinstance(result, Struct):
-            if self._is_strict and type(result) is not Encoded:
-                self._connection.send(envelope.encode_result(request.id, result))
-            else:
-                self._answer(request, result)
+            self._answer(request, result)
             return True
         # A future stays the same future here, so that `_finish` runs in the turn after it is done.
         future = asyncio.ensure_future(result)

@@ -178,7 +178,8 @@ class Context:
         session = self.session
         if session is not None and self._is_ready and not session.watches:
             # Nearly always.
-            return session.processes
+            made = session.made_processes
+            return session.processes if made is None else made
         watch = self.watch(process_id)
         return self.processes if watch is None else watch
 

@@ -38,7 +38,8 @@ class Session:
         make_processes: Callable[[Session], ProcessTable],
     ) -> None:
         self._make_processes = make_processes
-        self._processes: ProcessTable | None = None
+        # Its processes; None before they are first asked for.
+        self.made_processes: ProcessTable | None = None
         self.id = session_id
         self.gate = OutputGate()
         # The principal of the client that has made it.
@@ -65,14 +66,14 @@ class Session:
     @property
     def processes(self) -> ProcessTable:
         """Its processes; the table is made when it is first asked for."""
-        if self._processes is None:
-            self._processes = self._make_processes(self)
-        return self._processes
+        if self.made_processes is None:
+            self.made_processes = self._make_processes(self)
+        return self.made_processes
 
     @property
     def has_processes(self) -> bool:
         """True if a process of it is not forgotten yet."""
-        return bool(self._processes)
+        return bool(self.made_processes)
 
     @property
     def is_kept(self) -> bool:
@@ -184,8 +185,8 @@ class Session:
         self._connection = self._peer = None
         for watch in tuple(self.watches.values()):
             watch.end()
-        if self._processes is not None:
-            self._processes.close()
+        if self.made_processes is not None:
+            self.made_processes.close()
         if self.streams is not None:
             self.streams.close()
         if self._file_watches is not None:

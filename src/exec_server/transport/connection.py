@@ -108,8 +108,8 @@ class Connection(Protocol):
     def attach(self, receiver: Receiver) -> None:
         """Deliver everything to *receiver* from now on."""
 
-    def send(self, *parts: bytes) -> None:
-        """Send one message, given in pieces. Never blocks; sending after the end does nothing."""
+    def send(self, message: bytes, *more: bytes) -> None:
+        """Send one message, maybe in pieces. Never blocks; sending after the end does nothing."""
 
     def close(self, reason: str = "", *, is_violation: bool = False) -> None:
         """Send what is queued, say goodbye, end. Idempotent; `connection_lost` follows."""

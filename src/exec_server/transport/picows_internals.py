@@ -206,11 +206,13 @@ class _ServerProtocol(_LeanProtocol):
     on_lost: Callable[[Exception | None], None] | None
 
     def get_buffer(self, size_hint: int) -> memoryview:
+        room = _whole_buffer(self, size_hint)
+        if len(room) <= _FEW_BYTES:
+            return room
         # All the room that picows has would be much more than the rest of a large frame, and
         # picows would double its buffer for what follows the frame.
         listener = self.listener
         most = self.read_bytes if listener is None or listener.reads_much() else _FEW_BYTES
-        room = _whole_buffer(self, size_hint)
         return room if len(room) <= most else room[:most]
 
     def eof_received(self) -> bool:

@@ -46,6 +46,8 @@ _COPIED_BYTES = 2 * 1024 * 1024
 # writev takes 1024 buffers at most.
 _MOST_BUFFERS = 512
 _WRITE_HIGH_WATER = 128 * 1024
+# The pieces of small messages that wait for one write; two of each, below a KiB, are 128 KiB.
+_MOST_CORKED = 256
 # The name of a peer that has no address.
 _UNIX = "unix"
 # Linux reports that a peer has closed, even behind unread data; others report resets alone.
@@ -64,7 +66,7 @@ class WebSocketConnection(WSListener):
         self._limits = limits
         self._on_open = on_open
         self._receiver: Receiver | None = None
-        # Takes each message; None without a receiver.
+        # Takes each message; None without a receiver, and from the beginning of the end on.
         self._receive: Callable[[Any], None] | None = None
         self._assemble: Callable[[], Assembly] = _JoinedMessage
         self._cut: Callable[[memoryview], Any] = _uncut
@@ -74,7 +76,7 @@ class WebSocketConnection(WSListener):
         self._is_text = False
         self._corked: list[bytes] | None = None
         self._corked_bytes = 0
-        # A server's messages of fewer bytes go the short way.
+        # A server's messages of fewer bytes go the short way, until the connection ends.
         self._small_bytes = 0
         self._is_closing = False
         self._reading_paused = False
@@ -134,14 +136,17 @@ class WebSocketConnection(WSListener):
             and frame.payload_size <= _CUT_BYTES
             and (data := frame.get_payload_as_bytes()).isascii()
             and not (frame.rsv1 or frame.rsv2 or frame.rsv3)
-            and not (self._is_closing or transport.is_close_frame_sent)
+            and not transport.is_close_frame_sent
+            and (receive := self._receive) is not None
         ):
-            if not is_last and self._corked is None:
-                self._corked = []
-            if self._receive is not None:
-                self._receive(data)
-            if is_last and self._corked is not None:
-                self._uncork()
+            if not is_last:
+                if self._corked is None:
+                    self._corked = []
+                receive(data)
+            else:
+                receive(data)
+                if self._corked is not None:
+                    self._uncork()
         else:
             self._take_frame(transport, frame)
 
@@ -185,12 +190,12 @@ class WebSocketConnection(WSListener):
 
     def on_ws_eof(self) -> None:
         """The peer has closed its side. It counts as gone, even if it still reads."""
-        self._is_closing = True
+        self._begin_end()
         self._abort_later()
         self._tell_lost()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self._is_closing = True
+        self._begin_end()
         self._corked = None
         self._assembly = None
         self._held.clear()
@@ -281,26 +286,29 @@ class WebSocketConnection(WSListener):
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._receive = receiver.message_received
+        self._receive = None if self._is_closing else receiver.message_received
         # An isinstance() of a Protocol looks through all its classes, for each connection.
         self._assemble = getattr(receiver, "assemble", _JoinedMessage)
         self._cut = getattr(receiver, "cut", _uncut)
 
-    def send(self, *parts: bytes) -> None:
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-        if size >= self._small_bytes or self._is_closing:
-            self._send(parts, size)
+    def send(self, message: bytes, *more: bytes) -> None:
+        size = len(message)
+        if more:
+            size += sum(map(len, more))
+        if size >= self._small_bytes:
+            self._send((message, *more), size)
         elif (corked := self._corked) is not None:
             corked.append(SMALL_HEADERS[size])
-            corked.extend(parts)
-            self._corked_bytes += size
-            if self._corked_bytes > _WRITE_HIGH_WATER:
+            corked.append(message)
+            if more:
+                corked.extend(more)
+            if len(corked) > _MOST_CORKED:
                 self._uncork_many()
         elif self._fd >= 0 and not self._queued_bytes():
             header = SMALL_HEADERS[size]
-            self._write_small(header + parts[0] if len(parts) == 1 else b"".join((header, *parts)))
+            self._write_small(b"".join((header, message, *more)) if more else header + message)
         else:
-            self._write([SMALL_HEADERS[size], *parts], size)
+            self._write([SMALL_HEADERS[size], message, *more], size)
 
     def send_bytes(self, *parts: bytes) -> None:
         self._send(parts, sum(map(len, parts)), is_text=False)
@@ -324,7 +332,7 @@ class WebSocketConnection(WSListener):
         elif size <= _JOIN_BYTES:
             self._corked += (header, *parts)
             self._corked_bytes += size
-            if self._corked_bytes > _WRITE_HIGH_WATER:
+            if self._corked_bytes > _WRITE_HIGH_WATER or len(self._corked) > _MOST_CORKED:
                 self._uncork_many()
         else:
             # Copying a message of this size costs more than the write that corking saves.
@@ -416,7 +424,7 @@ class WebSocketConnection(WSListener):
         self._fail(code, reason)
 
     def abort(self) -> None:
-        self._is_closing = True
+        self._begin_end()
         self._ws.disconnect(False)
 
     def _fail(self, code: WSCloseCode, reason: str) -> None:
@@ -426,10 +434,16 @@ class WebSocketConnection(WSListener):
     def _end(self, code: WSCloseCode, reason: str) -> None:
         if self._corked:
             self._uncork()
-        self._is_closing = True
+        self._begin_end()
         self._ws.send_close(code, reason.encode()[:123])
         self._ws.disconnect()
         self._abort_later()
+
+    def _begin_end(self) -> None:
+        """From now on nothing is delivered, and nothing is sent."""
+        self._is_closing = True
+        self._receive = None
+        self._small_bytes = 0
 
     def _abort_later(self) -> None:
         """Bound the graceful end: a peer that does not read would delay it for ever."""
