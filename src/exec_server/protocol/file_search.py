@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import count, repeat
 from typing import Annotated, Literal
 
 import msgspec
@@ -74,6 +75,9 @@ class SearchMatch(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     is_context: bool = False
 
 
+_Ranges = tuple[tuple[int, int], ...]
+
+
 class FileHits(msgspec.Struct, array_like=True, gc=False):
     """Hits of one file that follow one another, in columns; or one name."""
 
@@ -82,7 +86,7 @@ class FileHits(msgspec.Struct, array_like=True, gc=False):
     lines: list[int]
     # As `text` and `ranges` of SearchMatch.
     texts: list[str]
-    ranges: list[tuple[tuple[int, int], ...]]
+    ranges: list[_Ranges]
     # Which of them have no match themselves: their places in the lists above, in order.
     context: list[int]
 
@@ -120,19 +124,43 @@ class SearchEnd(msgspec.Struct, rename="camel", omit_defaults=True):
 class SearchFoundEvent(msgspec.Struct, rename="camel"):
     search_id: str
     matches: list[SearchMatch]
-    # With `packed` they are here instead: JSON, a list of lists with the members of FileHits.
+    # With `packed` they are here instead, as JSON; `fsSearchPacked` in docs/wire.md says how.
     data_base64: Blob | UnsetType = UNSET
     # The last event of a search has it.
     end: SearchEnd | UnsetType = UNSET
 
 
+class _PackedFile(msgspec.Struct, array_like=True, gc=False):
+    """As FileHits, with places of PackedHits.ranges."""
+
+    path: str
+    lines: list[int]
+    texts: list[str]
+    ranges: list[Annotated[int, msgspec.Meta(ge=0)]]
+    context: list[int]
+
+
+class PackedHits(msgspec.Struct, array_like=True, gc=False):
+    """Many hits. The matches of most of them are at the same few places."""
+
+    # Each `ranges` of a hit once.
+    ranges: list[_Ranges]
+    files: list[_PackedFile]
+
+
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[FileHits]).decode
+_decode = msgspec.json.Decoder(PackedHits).decode
 
 
 def packed(found: list[FileHits]) -> Blob:
     """*found* as the member `dataBase64` of an event."""
-    return Blob(_encode(found))
+    places: defaultdict[_Ranges, int] = defaultdict(count().__next__)
+    place = places.__getitem__
+    files = [
+        _PackedFile(each.path, each.lines, each.texts, list(map(place, each.ranges)), each.context)
+        for each in found
+    ]
+    return Blob(_encode(PackedHits(list(places), files)))
 
 
 def unpacked(blob: Blob, limits: Limits) -> list[FileHits]:
@@ -140,7 +168,18 @@ def unpacked(blob: Blob, limits: Limits) -> list[FileHits]:
     # The limit of messages does not count what is in their base64.
     if has_too_many_values(blob.data, limits):
         raise ValueError(f"more than {limits.json_values} JSON values")
-    return _decode(blob.data)
+    found = _decode(blob.data)
+    # Hits share their ranges, which are the larger part of what would be made for a hit.
+    ranges = found.ranges.__getitem__
+    try:
+        return [
+            FileHits(
+                each.path, each.lines, each.texts, list(map(ranges, each.ranges)), each.context
+            )
+            for each in found.files
+        ]
+    except IndexError:
+        raise ValueError("there are no such ranges") from None
 
 
 def as_matches(found: list[FileHits]) -> list[SearchMatch]:

@@ -95,6 +95,20 @@ async def test_a_tree_is_copied_within_a_server(server, tmp_path, tree):
     assert (tmp_path / "copy" / "sub" / "inner.py").read_bytes() == b"print()\n"
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+@requirement("cli/files:cp")
+async def test_a_link_that_is_named_is_followed_within_a_server(server, tmp_path, tree, end):
+    (tmp_path / "to tree").symlink_to(tree.name)
+    (tmp_path / "to file").symlink_to(f"{tree.name}/sub/inner.py")
+    (tmp_path / "copies").mkdir()
+    there = f"{server.url}:{tmp_path}"
+    await done("cp", "-r", f"{there}/to tree{end}", f"{there}/copies/tree")
+    await done("cp", f"{there}/to file", f"{there}/copies/file")
+    for name in ("tree/sub/inner.py", "file"):
+        copy = tmp_path / "copies" / name
+        assert not copy.is_symlink() and copy.read_bytes() == b"print()\n"
+
+
 @requirement("cli/files:cp")
 async def test_a_tree_is_copied_from_one_server_to_another(server, tmp_path, tree):
     (tree / "big").write_bytes(os.urandom(MIB))

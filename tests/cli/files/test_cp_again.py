@@ -134,3 +134,21 @@ async def test_the_destination_may_be_written_in_another_way(server, tmp_path, s
     await done("cp", "-r", source, f"{server.url}:{tmp_path}/./copy")
     assert described(copy) == described(source)
     assert sorted(os.listdir(tmp_path)) == ["copy", "source"]
+
+
+@pytest.mark.parametrize("form", ["relative", "dots", "link"])
+@requirement("cli/files:cp-again")
+async def test_the_source_on_a_server_may_be_written_in_another_way(server, tmp_path, source, form):
+    copy, link = tmp_path / "copy", tmp_path / "link"
+    link.symlink_to(source)
+    forms = {
+        "relative": os.path.relpath(source, os.getcwd()),
+        "dots": f"{tmp_path}/../{tmp_path.name}/./source//",
+        "link": f"{link}/",
+    }
+    with start_limited(MIB) as url:
+        assert (await run("cp", "-r", f"{url}:{source}", f"{url}:{copy}")).status == 1
+    await done("cp", "-r", f"{server.url}:{forms[form]}", f"{server.url}:{copy}")
+    assert (copy / "big").read_bytes() == (source / "big").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["copy", "link", "source"]
+    assert not (copy / "source").exists() and not (copy / "link").exists()

@@ -88,9 +88,12 @@ async def test_grep_has_headings_and_colours_on_a_terminal(server, code):
 async def test_grep_prints_hits_while_the_search_goes_on(server, code, monkeypatch, options):
     gate, program = code / "gate", code / "rg"
     os.mkfifo(gate)
+    begin = '{"type":"begin","data":{"path":{"text":"/x"}}}'
     match = '{"type":"match","data":{"path":{"text":"/x"},"lines":{"text":"hit"},"line_number":1}}'
     summary = '{"type":"summary","data":{"stats":{"searches":1}}}'
-    program.write_text(f"#!/bin/sh\necho '{match}'\nread line < {gate}\necho '{summary}'\n")
+    program.write_text(
+        f"#!/bin/sh\necho '{begin}\n{match}'\nread line < {gate}\necho '{summary}'\n"
+    )
     program.chmod(0o755)
     monkeypatch.setattr(searches, "_ripgrep", lambda: [str(program)])
     process = await asyncio.create_subprocess_exec(

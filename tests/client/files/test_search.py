@@ -20,8 +20,10 @@ from exec_server.errors import ConnectionClosed, InvalidRequest, MethodNotFound
 from exec_server.files.agents import ripgrep_output, searches
 from exec_server.files.agents.match_batches import TEXT_CHARS
 from exec_server.files.agents.ripgrep_output import RipgrepOutput
+from exec_server.limits import Limits
 from exec_server.local_server import local
-from exec_server.protocol.file_search import FileHits
+from exec_server.protocol.base64 import Blob
+from exec_server.protocol.file_search import FileHits, packed, unpacked
 from exec_server.protocol.sandbox import read_only
 from exec_server.sync import local as local_sync
 from tests.requirements import requirement
@@ -32,6 +34,8 @@ from tests.support.tenants import principal, serving
 from tests.support.wire import PATIENCE, Wire
 
 pytestmark = pytest.mark.one_loop
+
+PLACES = st.integers(0, 4096)
 
 FILES = {
     "a.py": "import os\nclass Error(Exception):\n    '''Größe'''\n\nclass Other: pass\n",
@@ -263,6 +267,7 @@ def fake_ripgrep(monkeypatch, path: Path, script: str) -> None:
     monkeypatch.setattr(searches, "_ripgrep", lambda: [str(program)])
 
 
+BEGIN = '{"type":"begin","data":{"path":{"text":"/x"}}}'
 MATCH = (
     '{"type":"match","data":{"path":{"text":"/x"},"lines":{"text":"hit\\\\n"},"line_number":1,'
     '"submatches":[{"start":0,"end":3}]}}'
@@ -275,7 +280,9 @@ SUMMARY = '{"type":"summary","data":{"stats":{"searches":1}}}'
 async def test_many_complaints_of_ripgrep_do_not_stall_it(client, tmp_path, monkeypatch):
     # A pipe takes 64 KiB.
     noise = "i=0; while [ $i -lt 4000 ]; do echo /y$i: Permission denied >&2; i=$((i+1)); done"
-    fake_ripgrep(monkeypatch, tmp_path, f"{noise}\necho '{MATCH}'\necho '{SUMMARY}'\nexit 2\n")
+    fake_ripgrep(
+        monkeypatch, tmp_path, f"{noise}\necho '{BEGIN}\n{MATCH}'\necho '{SUMMARY}'\nexit 2\n"
+    )
     search = client.fs.search(tmp_path, "hit")
     async with asyncio.timeout(PATIENCE):
         assert [hit.text async for hit in search] == ["hit"]
@@ -286,7 +293,7 @@ async def test_many_complaints_of_ripgrep_do_not_stall_it(client, tmp_path, monk
 
 @requirement("fs/search:errors")
 async def test_a_ripgrep_that_does_not_end_by_itself_is_a_failure(client, tmp_path, monkeypatch):
-    fake_ripgrep(monkeypatch, tmp_path, f"echo '{MATCH}'\nkill -9 $$\n")
+    fake_ripgrep(monkeypatch, tmp_path, f"echo '{BEGIN}\n{MATCH}'\nkill -9 $$\n")
     search = client.fs.search(tmp_path, "hit")
     assert (await anext(search)).path == "/x"
     with pytest.raises(InvalidRequest, match="rg ended with status -9"):
@@ -299,7 +306,9 @@ async def test_a_ripgrep_that_does_not_end_by_itself_is_a_failure(client, tmp_pa
 @requirement("fs/search:bounded")
 async def test_lines_around_the_last_match_are_shown(client, tmp_path, monkeypatch):
     fake_ripgrep(
-        monkeypatch, tmp_path, f"echo '{MATCH}\n{CONTEXT}\n{MATCH}\n{MATCH}'\nexec sleep 1000\n"
+        monkeypatch,
+        tmp_path,
+        f"echo '{BEGIN}\n{MATCH}\n{CONTEXT}\n{MATCH}\n{MATCH}'\nexec sleep 1000\n",
     )
     search = client.fs.search(tmp_path, "hit", max_matches=1)
     async with asyncio.timeout(PATIENCE):
@@ -346,8 +355,9 @@ def on_the_wire(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for event in events:
         found += [{"text": "", **match} for match in event["matches"]]
         if "dataBase64" in event:
-            files = json.loads(base64.b64decode(event["dataBase64"]))
-            for path, lines, texts, ranges, context in files:
+            table, files = json.loads(base64.b64decode(event["dataBase64"]))
+            for path, lines, texts, places, context in files:
+                ranges = [table[place] for place in places]
                 for place, text in enumerate(texts):
                     hit = {"path": path, "text": text}
                     if lines:
@@ -401,6 +411,44 @@ async def test_a_server_without_it_is_not_asked_to_pack():
         hits = [hit async for hit in client.fs.search("/x", "hit")]
     assert hits == [("/x", 1, "hit", ((0, 3),), False)]
     assert "packed" not in asked[0]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["file:///x", "file:///y"]),
+            st.lists(st.tuples(st.text(), st.lists(st.tuples(PLACES, PLACES)), st.booleans())),
+        )
+    )
+)
+@requirement("fs/search:packed")
+def test_what_is_packed_is_what_is_unpacked(files):
+    found = [
+        FileHits(
+            path,
+            list(range(len(hits))),
+            [text for text, _, _ in hits],
+            [tuple(ranges) for _, ranges, _ in hits],
+            [place for place, (_, _, is_context) in enumerate(hits) if is_context],
+        )
+        for path, hits in files
+    ]
+    assert unpacked(packed(found), Limits()) == found
+
+
+@pytest.mark.parametrize(
+    ("ranges", "file"),
+    [
+        pytest.param([], ["file:///x", [1], ["a"], [0], []], id="no such ranges"),
+        pytest.param([[]], ["file:///x", [1], ["a"], [-1], []], id="ranges before the first"),
+        pytest.param([[]], ["file:///x", [1], ["a"], [0, 0], []], id="more ranges than lines"),
+        pytest.param([[]], ["file:///x", [1], ["a"], [0], [1]], id="no such line"),
+    ],
+)
+@requirement("fs/search:packed")
+def test_packed_hits_that_do_not_fit_are_refused(ranges, file):
+    with pytest.raises(ValueError):
+        unpacked(Blob(json.dumps([ranges, [file]]).encode()), Limits())
 
 
 @given(st.lists(st.booleans(), max_size=8), st.integers(0, 8))

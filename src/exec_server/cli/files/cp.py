@@ -214,7 +214,9 @@ class Copying:
         is_tree = await self._is_directory(source)
         if is_tree and not self.values.recursive:
             raise InvalidRequest("is a directory; use -r to copy it with everything in it")
-        unfinished = UnfinishedCopy(self.servers, source, self._destination) if is_tree else None
+        unfinished = None
+        if is_tree:
+            unfinished = await UnfinishedCopy.of(self.servers, source, self._destination)
         with _naming(self._destination):
             destination = await self.exact(source, unfinished)
         with _naming(destination):
@@ -295,7 +297,9 @@ class Copying:
             self.would("copy", source, destination, destination.path)
             return
         files = await self.servers.files(source)
-        await files.copy(source.path, destination.path, recursive=self.values.recursive)
+        # The method copies a link as a link; as with all other copies, what it leads to is meant.
+        path = await files.canonicalize(source.path or ".")
+        await files.copy(path, destination.path or ".", recursive=self.values.recursive)
         self.note("copied", source, destination)
 
     def would(self, action: str, source: Target, destination: Target, shown: str) -> None:

@@ -7,10 +7,12 @@ note tells the two cases apart; the copy that finishes removes it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
 import socket
+from typing import Self
 
 from exec_server.cli.files.targets import Servers, Target
 from exec_server.errors import RpcError
@@ -23,15 +25,21 @@ _NAME_BYTES = 200
 class UnfinishedCopy:
     """The note for one source and one destination; every attempt finds the same note."""
 
-    def __init__(self, servers: Servers, source: Target, destination: Target) -> None:
+    def __init__(self, servers: Servers, identity: bytes, destination: Target) -> None:
+        """*identity* is that of the source; use `of`."""
         self._servers = servers
         directory, name = os.path.split(destination.path.rstrip("/"))
-        digest = hashlib.blake2b(_identity(source), digest_size=4).hexdigest()
+        digest = hashlib.blake2b(identity, digest_size=4).hexdigest()
         shown = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
         self._directory = directory
         self._note = Target(
             destination.url, os.path.join(directory, f".{shown}.{digest}.unfinished")
         )
+
+    @classmethod
+    async def of(cls, servers: Servers, source: Target, destination: Target) -> Self:
+        """The note for these two, whichever way the source is written."""
+        return cls(servers, await _identity(servers, source), destination)
 
     async def exists(self) -> bool:
         """True if an earlier attempt has made the destination and has not finished it."""
@@ -76,8 +84,13 @@ def _write_here(path: str) -> None:
         file.write(_TEXT)
 
 
-def _identity(source: Target) -> bytes:
-    if source.is_remote:
-        # The URL may have another port after the server was started again.
+async def _identity(servers: Servers, source: Target) -> bytes:
+    if not source.is_remote:
+        path = await asyncio.to_thread(os.path.realpath, source.path)
+        return os.fsencode(f"{socket.gethostname()}:{path}")
+    # The URL may have another port after the server was started again.
+    files = await servers.files(source)
+    try:
+        return os.fsencode(await files.canonicalize(source.path or "."))
+    except RpcError:
         return os.fsencode(source.path.rstrip("/"))
-    return os.fsencode(f"{socket.gethostname()}:{os.path.realpath(source.path)}")

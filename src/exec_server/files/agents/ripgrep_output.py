@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -42,29 +42,49 @@ class _RipgrepStats(msgspec.Struct, frozen=True, gc=False):
     searches: int = 0
 
 
-_NO_TEXT = _RipgrepText("")
-_NO_STATS = _RipgrepStats()
-_NO_HITS = FileHits("", [], [], [], [])
+class _BeginFacts(msgspec.Struct, gc=False):
+    path: _RipgrepText
 
 
-class _RipgrepFacts(msgspec.Struct, gc=False):
-    # It is decoded once for each file.
-    path: msgspec.Raw = msgspec.Raw(b'{"text":""}')
-    lines: _RipgrepText = _NO_TEXT
+class _LineFacts(msgspec.Struct, gc=False):
+    lines: _RipgrepText
     line_number: int = 0
     submatches: list[_ByteSpan] = []
-    stats: _RipgrepStats = _NO_STATS
 
 
-class _RipgrepLine(msgspec.Struct, gc=False):
-    # These are known without a new text for each of them.
-    type: Literal["begin", "match", "context", "end", "summary"]
-    data: _RipgrepFacts
+class _Stats(msgspec.Struct, gc=False):
+    searches: int = 0
 
 
-# One call for many lines: a call for each of them takes as long as its line.
-_decode_lines = msgspec.json.Decoder(_RipgrepLine).decode_lines
-_decode_text = msgspec.json.Decoder(_RipgrepText).decode
+class _SummaryFacts(msgspec.Struct, gc=False):
+    stats: _Stats
+
+
+class _Begin(msgspec.Struct, gc=False, tag_field="type", tag="begin"):
+    """The lines of a file follow it, and no line is before the first one."""
+
+    data: _BeginFacts
+
+
+class _Match(msgspec.Struct, gc=False, tag_field="type", tag="match"):
+    data: _LineFacts
+
+
+class _Context(_Match, gc=False, tag="context"):
+    pass
+
+
+class _End(msgspec.Struct, gc=False, tag_field="type", tag="end"):
+    pass
+
+
+class _Summary(msgspec.Struct, gc=False, tag_field="type", tag="summary"):
+    data: _SummaryFacts
+
+
+# One call for many lines: a call for each of them takes as long as its line. Each kind has only the
+# members that are wanted; all others are skipped.
+_decode_lines = msgspec.json.Decoder(_Begin | _Match | _Context | _End | _Summary).decode_lines
 
 
 def ripgrep_options(request: dict[str, Any]) -> list[str]:
@@ -90,39 +110,50 @@ class RipgrepOutput:
     def __init__(self) -> None:
         # The files that it has searched; None until it has said so at its end.
         self._searched: int | None = None
+        # The file whose lines come.
+        self._uri: str | None = None
         self._rest = b""
         self._is_skipping = False
 
     def take(self, data: bytes) -> list[FileHits]:
         """The hits that *data* completes. Raises msgspec.MsgspecError and ValueError."""
         found: list[FileHits] = []
-        path: msgspec.Raw | None = None
-        file = _NO_HITS
+        file: FileHits | None = None
         for message in _decode_lines(self._complete_lines(data)):
-            kind, facts = message.type, message.data
-            if kind == "match" or kind == "context":
-                if facts.path != path:
-                    # The hits of a file follow one another.
-                    path = facts.path
-                    file = FileHits(to_uri(_decode_text(path).as_bytes()), [], [], [], [])
+            if isinstance(message, _Match):
+                if file is None:
+                    file = self._file_hits()
                     found.append(file)
-                if kind == "context":
-                    file.context.append(len(file.texts))
+                    lines, texts, ranges = file.lines, file.texts, file.ranges
+                facts = message.data
                 text, spans = facts.lines.text, facts.submatches
-                if text is None:
-                    text = facts.lines.as_bytes().decode("utf-8", "replace")
-                    ranges = _ranges(facts)
-                elif len(spans) == 1 and spans[0].end <= TEXT_CHARS and text.isascii():
+                if type(message) is _Context:
+                    file.context.append(len(texts))
+                lines.append(facts.line_number)
+                if (
+                    text is not None
+                    and len(spans) == 1
+                    and spans[0].end <= TEXT_CHARS
+                    and text.isascii()
+                ):
                     # The usual case of what `_ranges` does.
-                    ranges = ((spans[0].start, spans[0].end),)
+                    ranges.append(((spans[0].start, spans[0].end),))
                 else:
-                    ranges = _ranges(facts) if spans else ()
-                file.lines.append(facts.line_number)
-                file.texts.append(text.rstrip("\r\n")[:TEXT_CHARS])
-                file.ranges.append(ranges)
-            elif kind == "summary":
-                self._searched = facts.stats.searches
+                    ranges.append(_ranges(facts) if spans else ())
+                    if text is None:
+                        text = facts.lines.as_bytes().decode("utf-8", "replace")
+                texts.append(text.rstrip("\r\n")[:TEXT_CHARS])
+            elif type(message) is _Begin:
+                self._uri, file = to_uri(message.data.path.as_bytes()), None
+            elif type(message) is _Summary:
+                self._searched = message.data.stats.searches
         return found
+
+    def _file_hits(self) -> FileHits:
+        """A place for lines of the file that has begun."""
+        if self._uri is None:
+            raise ValueError("a line of no file")
+        return FileHits(self._uri, [], [], [], [])
 
     def _complete_lines(self, data: bytes) -> bytes:
         """The lines that *data* completes, without those that are too long."""
@@ -151,7 +182,7 @@ class RipgrepOutput:
         return SearchEnd("complete", message)
 
 
-def _ranges(data: _RipgrepFacts) -> tuple[tuple[int, int], ...]:
+def _ranges(data: _LineFacts) -> tuple[tuple[int, int], ...]:
     # A character has four bytes at most. A line may have tens of thousands of matches.
     spans = [(each.start, each.end) for each in data.submatches if each.end <= _TEXT_BYTES]
     text = data.lines.text
