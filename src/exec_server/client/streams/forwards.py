@@ -160,15 +160,19 @@ class SocksForward(PortForward):
         except socks5.NotSocks as exc:
             self._report(str(exc))
             return None
-        if place is None:
-            return None
         try:
             stream, _ = await self._owner.open(place)
         except (ExecServerError, OSError) as exc:
             self._report(f"{place}: {exc}")
             await socks5.refuse(sock, exc)
             return None
-        await socks5.confirm(sock)
+        try:
+            await socks5.confirm(sock)
+        except BaseException as exc:
+            stream.break_off("the program has left")
+            if isinstance(exc, OSError):
+                return None
+            raise
         return stream
 
 
