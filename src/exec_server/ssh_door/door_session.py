@@ -134,7 +134,12 @@ class DoorSession(SSHServerStreamSession[bytes]):
             # order. asyncssh expects that order of clients of these names alone.
             version = self._channel.get_extra_info("client_version", "")
             self._channel.set_extra_info(client_version=f"{version} (OpenSSH)")
-            await run_sftp_server(await self._files(RemoteSftp), stdin, stdout, _SFTP_VERSION)
+            files = await self._files(RemoteSftp)
+            try:
+                await run_sftp_server(files, stdin, stdout, _SFTP_VERSION)
+            except asyncio.IncompleteReadError:
+                # The client has left without a greeting.
+                files.exit()
             return
         if command is not None and is_old_scp(command):
             await run_old_scp(await self._files(ScpFiles), command, stdin, stdout)

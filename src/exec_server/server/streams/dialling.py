@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def failed(
-    what: str, exc: OSError | None, number: int | None = None, why: str = ""
+    what: str, exc: OSError | None, number: int | None = None, why: str | None = None
 ) -> InternalError:
     """The error for something that the system refuses, as clients understand it."""
     number = number or (exc.errno if exc is not None else None) or errno.EIO
