@@ -90,6 +90,11 @@ def test_sftp_tells_what_is_wrong(host, tmp_path):
     assert (tmp_path / "full/inside").is_dir() and (tmp_path / "file").exists()
 
 
+@requirement("ssh:sftp")
+def test_an_sftp_client_that_says_nothing_is_no_error(host):
+    assert host.ssh("-s", "build", "sftp").stderr == b""
+
+
 @requirement("ssh:sftp-update")
 def test_sftp_continues_a_transfer(host, tmp_path):
     content = os.urandom(2_000_000)

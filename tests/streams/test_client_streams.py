@@ -265,6 +265,75 @@ async def test_a_forward_says_why_a_connection_fails(client):
         writer.close()
 
 
+@requirement("streams/client:forward")
+async def test_a_program_that_leaves_before_the_answer_of_the_proxy_leaves_no_stream(client):
+    ended: asyncio.Queue[None] = asyncio.Queue()
+
+    async def far(reader, writer):
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        ended.put_nowait(None)
+
+    async with (
+        asyncio.timeout(PATIENCE),
+        listening(far) as port,
+        await client.forward_socks(0) as socks,
+    ):
+        request = b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big")
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection(*socks.address)
+            writer.write(request)
+            await reader.readexactly(2)
+            writer.transport.abort()
+        for _ in range(20):
+            await ended.get()
+
+
+@requirement("streams/client:forward")
+async def test_what_the_proxy_does_not_do_is_said(client):
+    said: asyncio.Queue[str] = asyncio.Queue()
+    async with (
+        asyncio.timeout(PATIENCE),
+        await client.forward_socks(0, on_error=said.put_nowait) as socks,
+    ):
+        greeting, to = b"\x05\x01\x00", b"\x00\x01\x7f\x00\x00\x01\x00\x50"
+        for words, answer, text in (
+            (greeting + b"\x05\x03" + to, b"\x05\x00\x05\x07", "UDP"),
+            (greeting + b"\x05\x02" + to, b"\x05\x00\x05\x07", "CONNECT"),
+            (greeting + b"\x05\x01\x00\x09", b"\x05\x00\x05\x08", "address"),
+            (b"\x05\x01\x02", b"\x05\xff", "password"),
+        ):
+            reader, writer = await asyncio.open_connection(*socks.address)
+            writer.write(words)
+            assert (await reader.read()).startswith(answer)
+            assert text in await said.get()
+            writer.close()
+
+
+@requirement("streams/client:open-connection")
+async def test_a_protocol_that_cannot_be_made_leaves_no_stream(client, echo_port):
+    def broken():
+        raise ValueError("no protocol")
+
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ValueError, match="no protocol"):
+            await client.create_stream(broken, ("localhost", echo_port))
+        assert await client.list_streams() == []
+
+
+@requirement("streams/client:open-connection")
+async def test_a_name_that_is_unknown_is_said(no_leaks):
+    async with (
+        asyncio.timeout(PATIENCE),
+        serve(stream_allow=["*.invalid:80"]) as running,
+        connect(running.url) as client,
+    ):
+        with pytest.raises(OSError, match=r"cannot resolve nowhere\.invalid: .*[Nn]ame") as caught:
+            await client.open_connection("nowhere.invalid", 80)
+        assert caught.value.errno == errno.EHOSTUNREACH and "route" not in str(caught.value)
+
+
 @requirement("streams/rules:loopback", "streams/rules:never")
 async def test_other_hosts_are_refused_by_default(client):
     for host in ("192.0.2.1", "169.254.169.254", "[::1]".strip("[]") + "%1"):

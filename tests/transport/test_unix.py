@@ -142,6 +142,18 @@ async def test_a_socket_that_is_served_is_left_alone(server, path):
         await wire.initialize()
 
 
+@requirement("unix:in-use")
+async def test_a_socket_whose_program_accepts_nothing_is_in_use(path):
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(path)
+        busy.listen(0)
+        # Another connection would wait until this one is accepted.
+        waiting.connect(path)
+        with pytest.raises(ConfigurationError, match=r"Address in use \(os error 98\)"):
+            async with serve(f"unix://{path}"):
+                pass
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 @requirement("unix:in-use")
 async def test_anything_else_at_the_path_is_left_alone(no_leaks, path, kind):

@@ -26,5 +26,6 @@ write a configuration.
     forwarding.py       ports and Unix sockets
     sftp_server.py      sftp on the file calls
     sftp_files.py       open files, read ahead and written behind
+    old_scp.py          scp in its old protocol
     sftp_tools.py       operations that programs over there do
 """

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from asyncssh import SSHReader, SSHWriter
 from asyncssh.channel import SSHServerChannel
 from asyncssh.constants import EXTENDED_DATA_STDERR
-from asyncssh.scp import run_scp_server
 from asyncssh.sftp import run_sftp_server
 from asyncssh.stream import SSHServerStreamSession
 
@@ -35,6 +33,7 @@ from exec_server.errors import (
     RpcError,
     StdinClosed,
 )
+from exec_server.ssh_door.old_scp import ScpFiles, is_old_scp, run_old_scp
 from exec_server.ssh_door.remote_commands import home_directory, safe_variables, shell_words
 from exec_server.ssh_door.sftp_server import RemoteSftp
 from exec_server.ssh_door.stty_modes import with_modes
@@ -49,8 +48,8 @@ _DOOR_FAILED = 255
 _FAREWELL = 1.0
 # The version that OpenSSH speaks, and everything else knows.
 _SFTP_VERSION = 3
-# `scp -t` and `scp -f`, the two ends of the old protocol; they work without an scp over there.
-_OLD_SCP = re.compile(r"scp (-\S+ )*-\S*[tf]\b")
+
+_Files = TypeVar("_Files", bound=RemoteSftp)
 
 
 class DoorSession(SSHServerStreamSession[bytes]):
@@ -135,12 +134,15 @@ class DoorSession(SSHServerStreamSession[bytes]):
             # order. asyncssh expects that order of clients of these names alone.
             version = self._channel.get_extra_info("client_version", "")
             self._channel.set_extra_info(client_version=f"{version} (OpenSSH)")
-            await run_sftp_server(await self._files(), stdin, stdout, _SFTP_VERSION)
+            files = await self._files(RemoteSftp)
+            try:
+                await run_sftp_server(files, stdin, stdout, _SFTP_VERSION)
+            except asyncio.IncompleteReadError:
+                # The client has left without a greeting.
+                files.exit()
             return
-        if command is not None and _OLD_SCP.match(command):
-            done = run_scp_server(await self._files(), command, stdin, stdout, stderr)
-            if done is not None:
-                await done
+        if command is not None and is_old_scp(command):
+            await run_old_scp(await self._files(ScpFiles), command, stdin, stdout)
             return
         client = await self._target.client()
         process = self._process = await self._start(client, command)
@@ -151,8 +153,8 @@ class DoorSession(SSHServerStreamSession[bytes]):
         finally:
             await self._leave(client, process)
 
-    async def _files(self) -> RemoteSftp:
-        files = RemoteSftp(self._channel, self._target)
+    async def _files(self, kind: type[_Files]) -> _Files:
+        files = kind(self._channel, self._target)
         await files.connect()
         return files
 

@@ -3,6 +3,7 @@
 connection.py         the contract between a transport and its user
 address.py            the values of `--listen`
 binding.py            sockets to listen on: bound here, or passed on by systemd
+stale_sockets.py      files of Unix sockets that a killed program has left behind
 listen.py             turns what a listening socket accepts into connections
 accepting.py          accepts connections, with a bound on those that wait for a request
 certificate_facts.py  what a certificate says: its validity, its issuer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 from collections.abc import MutableMapping
 
 import msgspec
 
 from exec_server.errors import ConfigurationError
 from exec_server.transport.address import ListenAddress, SystemdAddress, TcpAddress, UnixAddress
+from exec_server.transport.stale_sockets import remove_stale_socket
 
 _BACKLOG = 1024
 _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -84,7 +84,7 @@ def _bind_unix(address: UnixAddress, access: UnixAccess) -> BoundSocket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     previous = os.umask(0o177)
     try:
-        _remove_stale(path)
+        remove_stale_socket(path)
         sock.bind(path)
         if group != -1:
             os.chown(path, -1, group, follow_symlinks=False)
@@ -111,19 +111,6 @@ def _group_id(group: str | None) -> int:
         return grp.getgrnam(group).gr_gid
     except KeyError:
         raise ConfigurationError(f"there is no group `{group}`") from None
-
-
-def _remove_stale(path: str) -> None:
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            return
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
 
 
 def _os_error(exc: OSError) -> str:

@@ -74,7 +74,10 @@ async def web(reader, writer):
 
 
 async def ask(port, text=b"hello"):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    return await ask_over(*await asyncio.open_connection("127.0.0.1", port), text)
+
+
+async def ask_over(reader, writer, text=b"hello"):
     writer.write(text)
     writer.write_eof()
     try:
@@ -166,6 +169,48 @@ async def test_a_server_that_was_started_again_is_found(home, tmp_path):
                 assert await ask(port) == b"hello"
                 process.send_signal(signal.SIGINT)
                 assert await status(process) == 0
+
+
+@requirement("port/command:lost", "port/command:lost-listeners")
+@pytest.mark.one_loop
+async def test_what_listens_there_comes_back_after_the_end_of_the_server(home, tmp_path):
+    url = f"unix://{tmp_path}/server.sock"
+    rule = ("--stream-allow", f"unix:{tmp_path}/back.sock")
+    serving = ("--listen", url, "--state", "none", *rule)
+    async with asyncio.timeout(3 * PATIENCE), listening(echo) as near:
+        with contextlib.ExitStack() as servers:
+            first = servers.enter_context(start_server(*serving, env=home))
+            words = ["port", url, "-o", "json", "-R", f"0:localhost:{near}"]
+            words += ["-L", f"0:localhost:{near}", "-R", f"{tmp_path}/back.sock:localhost:{near}"]
+            async with running(*words, env=home) as process:
+                local, back, _ = await facts_of(process)
+                port = int(back["listen"].rpartition(":")[2])
+                first.signal(signal.SIGKILL)
+                first.wait()
+                # The file of its Unix socket is still there, and its port is taken for a while.
+                assert (tmp_path / "back.sock").is_socket()
+                taken = socket.create_server(("127.0.0.1", port))
+                servers.enter_context(taken)
+                servers.enter_context(start_server(*serving, env=home))
+                await said(process, f"-R 127.0.0.1:{port}: cannot listen")
+                await said(process, "connected again")
+                assert await ask(int(local["listen"].rpartition(":")[2])) == b"hello"
+                assert (
+                    await ask_over(*await asyncio.open_unix_connection(tmp_path / "back.sock"))
+                    == b"hello"
+                )
+                taken.close()
+                await said(process, f"-R 127.0.0.1:{port}: listens again")
+                assert await ask(port) == b"hello"
+                process.send_signal(signal.SIGINT)
+                assert await status(process) == 0
+
+
+async def said(process, text):
+    """Wait until the command says *text*."""
+    assert process.stderr is not None
+    while text not in (told := (await process.stderr.readline()).decode()):
+        assert told, "it has ended"
 
 
 @requirement("port/command:errors")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Any
@@ -17,7 +17,7 @@ from exec_server.client.streams.helper_streams import HELPER_WORDS
 from exec_server.client.streams.preview_front import PreviewFront, host_label
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.client.streams.stream_server import RemoteServer
-from exec_server.errors import ConnectionRejected, ExecServerError, MethodNotFound
+from exec_server.errors import ConnectionClosed, ConnectionRejected, ExecServerError, MethodNotFound
 
 # The same complaint about a connection is told once in so many seconds.
 _COMPLAINT_SECONDS = 1.0
@@ -49,6 +49,7 @@ class PortRunner:
     ) -> None:
         self._open_client = open_client
         self._specs = specs
+        self._remote = [spec for spec in specs if spec.kind == "remote"]
         self._server = server
         self._say = say
         self._on_ready = on_ready
@@ -91,16 +92,39 @@ class PortRunner:
         if self._is_ready:
             for forward in self._local:
                 client.adopt_forward(forward)
-            await self._open_remote(client)
+            remote = [(spec, await self._listen_again(client, spec)) for spec in self._remote]
             self._say(f"connected again to {self._server}")
         else:
             if not await client.offers("streams"):
                 self._say(f"{self._server}: {HELPER_WORDS}")
             local = await self._open_local(client)
-            remote = await self._open_remote(client)
+            servers = [await self._listen_there(client, spec) for spec in self._remote]
+            facts = [
+                _facts("remote", server.address, spec.to)
+                for spec, server in zip(self._remote, servers, strict=True)
+            ]
+            # A port that the system has chosen stays the same.
+            self._remote = [
+                spec._replace(listen=server.place)
+                for spec, server in zip(self._remote, servers, strict=True)
+            ]
+            remote = list(zip(self._remote, servers, strict=True))
             self._is_ready = True
-            self._on_ready([*local, *remote])
-        await client.wait_closed()
+            self._on_ready([*local, *facts])
+        await self._keep_all(client, remote)
+
+    async def _keep_all(
+        self, client: ExecServerClient, remote: Sequence[tuple[ForwardSpec, RemoteServer | None]]
+    ) -> None:
+        """Keep what listens there until the session of *client* is lost."""
+        async with asyncio.TaskGroup() as tasks:
+            keeping = [
+                tasks.create_task(self._keep_listening(client, spec, server))
+                for spec, server in remote
+            ]
+            await client.wait_closed()
+            for task in keeping:
+                task.cancel()
 
     async def _open_local(self, client: ExecServerClient) -> list[dict[str, str]]:
         facts = []
@@ -148,16 +172,39 @@ class PortRunner:
             for port in sorted(ports)
         ]
 
-    async def _open_remote(self, client: ExecServerClient) -> list[dict[str, str]]:
-        facts = []
-        for spec in self._specs:
-            if spec.kind == "remote":
-                assert spec.to is not None
-                server: RemoteServer = await client.forward_back(
-                    place_of(spec.listen), place_of(spec.to), on_error=self._complain
-                )
-                facts.append(_facts("remote", server.address, spec.to))
-        return facts
+    async def _listen_there(self, client: ExecServerClient, spec: ForwardSpec) -> RemoteServer:
+        assert spec.to is not None
+        return await client.forward_back(
+            place_of(spec.listen), place_of(spec.to), on_error=self._complain
+        )
+
+    async def _listen_again(
+        self, client: ExecServerClient, spec: ForwardSpec
+    ) -> RemoteServer | None:
+        """Listen there once more; if that fails, say so: the other forwards go on."""
+        try:
+            return await self._listen_there(client, spec)
+        except ConnectionClosed:
+            # The next session does it.
+            return None
+        except (ExecServerError, OSError) as exc:
+            self._say(f"-R {spec.listen}: {exc}; trying again")
+            return None
+
+    async def _keep_listening(
+        self, client: ExecServerClient, spec: ForwardSpec, server: RemoteServer | None
+    ) -> None:
+        """Replace a listener of the server that is lost, until the task is cancelled."""
+        pause = _FIRST_PAUSE
+        while True:
+            if server is not None:
+                pause = _FIRST_PAUSE
+                await server.wait_closed()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            server = await self._listen_again(client, spec)
+            if server is not None:
+                self._say(f"-R {spec.listen}: listens again")
 
     def _complain(self, text: str) -> None:
         """Tell why a connection failed. A program that tries again and again is told of once."""

@@ -18,6 +18,7 @@ from exec_server.errors import ExecServerError
 from exec_server.streams.byte_stream import ByteStream
 from exec_server.streams.socket_bridge import SocketBridge
 from exec_server.transport.loopback_users import is_on_loopback, user_refusal
+from exec_server.transport.stale_sockets import remove_stale_socket
 
 OnError = Callable[[str], None]
 
@@ -159,15 +160,19 @@ class SocksForward(PortForward):
         except socks5.NotSocks as exc:
             self._report(str(exc))
             return None
-        if place is None:
-            return None
         try:
             stream, _ = await self._owner.open(place)
         except (ExecServerError, OSError) as exc:
             self._report(f"{place}: {exc}")
             await socks5.refuse(sock, exc)
             return None
-        await socks5.confirm(sock)
+        try:
+            await socks5.confirm(sock)
+        except BaseException as exc:
+            stream.break_off("the program has left")
+            if isinstance(exc, OSError):
+                return None
+            raise
         return stream
 
 
@@ -209,7 +214,7 @@ async def open_reverse(
 
 
 async def listening_socket(place: StreamPlace) -> socket.socket:
-    """A socket of this machine that listens on *place*. Raises OSError."""
+    """A socket of this machine that listens on *place*; a stale one is replaced. Raises OSError."""
     if place.path is not None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         address: tuple[str, int] | str = place.path
@@ -222,6 +227,7 @@ async def listening_socket(place: StreamPlace) -> socket.socket:
         if place.path is not None:
             # The file gets this mode when it is made.
             os.fchmod(sock.fileno(), 0o600)
+            remove_stale_socket(place.path)
         sock.bind(address)
         sock.listen(_BACKLOG)
     except OSError as exc:

@@ -62,7 +62,11 @@ class StreamCalls:
         """Connect to *place*, as `loop.create_connection` does, with a protocol of the caller."""
         where = place if isinstance(place, StreamPlace) else StreamPlace.of(place)
         stream, peer = await self._session.streams.open(where)
-        protocol = protocol_factory()
+        try:
+            protocol = protocol_factory()
+        except BaseException:
+            stream.break_off("the protocol could not be made")
+            raise
         transport = _transport(stream, peer if peer is not None else where.path)
         transport.start(protocol)
         return transport, protocol

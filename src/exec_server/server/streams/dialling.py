@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from exec_server.server.floors.host_floor import HostFloor
 
 
-def failed(what: str, exc: OSError | None, number: int | None = None) -> InternalError:
+def failed(
+    what: str, exc: OSError | None, number: int | None = None, why: str | None = None
+) -> InternalError:
     """The error for something that the system refuses, as clients understand it."""
     number = number or (exc.errno if exc is not None else None) or errno.EIO
-    error = InternalError(f"{what}: {os.strerror(number)} (os error {number})")
+    error = InternalError(f"{what}: {why or os.strerror(number)} (os error {number})")
     error.errno = number
     return error
 
@@ -71,7 +73,7 @@ async def resolve(host: Host, port: int, *, seconds: float) -> list[Address]:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as exc:
         text = exc.strerror if isinstance(exc, socket.gaierror) else str(exc)
-        raise failed(f"cannot resolve {host}: {text}", None, errno.EHOSTUNREACH) from exc
+        raise failed(f"cannot resolve {host}", None, errno.EHOSTUNREACH, text) from exc
     except TimeoutError:
         raise failed(f"cannot resolve {host}", None, errno.ETIMEDOUT) from None
     return list(dict.fromkeys(ipaddress.ip_address(place[4][0]) for place in found))

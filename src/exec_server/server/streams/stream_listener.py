@@ -13,6 +13,7 @@ from collections.abc import Callable
 from exec_server.server.streams.dialling import failed, read_host, resolve
 from exec_server.server.streams.stream_rules import StreamRules, joined
 from exec_server.transport.loopback_users import is_on_loopback, user_refusal
+from exec_server.transport.stale_sockets import remove_stale_socket
 
 logger = logging.getLogger(__name__)
 
@@ -129,11 +130,12 @@ async def bind_tcp(
 
 
 def bind_unix(path: str) -> socket.socket:
-    """A Unix socket at *path*, which only the server's own user can use."""
+    """A Unix socket at *path* for the server's own user alone; a stale one is replaced."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         # The file gets this mode when it is made, so there is no moment with another one.
         os.fchmod(sock.fileno(), 0o600)
+        remove_stale_socket(path)
         sock.bind(path)
         sock.listen(_BACKLOG)
     except OSError as exc:
