@@ -115,7 +115,16 @@ async def test_hits_that_are_not_taken_end_a_search(monkeypatch, found):
         ["file:///x", [1], ["a"], [1], []],
         ["file:///x"],
     ],
-    ids=["values", "lines", "ranges", "context", "before the first", "half a range", "one column"],
+    ids=[
+        "values",
+        "lines",
+        "ranges",
+        "context",
+        "before the first",
+        "no number",
+        "no such ranges",
+        "one column",
+    ],
 )
 async def test_packed_hits_that_do_not_fit_together_end_the_connection(file):
     async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:
