@@ -235,6 +235,7 @@ async def test_the_capabilities_name_what_works(wire):
         "fsAppend",
         "fsAtomicWrite",
         "fsWalkExactNames",
+        "fsCopyArchive",
     ):
         assert capabilities[name] is True
     assert capabilities["sandboxedFileStreaming"] is True

@@ -500,3 +500,79 @@ async def test_names_that_are_not_utf8_are_errors_unless_exact_names_are_asked_f
     assert not exact["errors"]
     for entry in exact["entries"]:
         assert await wire.call("fs/getMetadata", {"path": entry["path"]})
+
+
+async def archived(wire: Wire, source: Path, destination: Path) -> None:
+    places = {"sourcePath": uri(source), "destinationPath": uri(destination)}
+    await wire.call("fs/copy", {**places, "recursive": True, "archive": True})
+
+
+def aged(root: Path) -> Path:
+    """A tree with modes, times and links."""
+    (root / "private" / "deep").mkdir(parents=True)
+    (root / "private" / "deep" / "file").write_text("content")
+    (root / "closed").mkdir()
+    (root / "closed" / "file").write_text("x")
+    (root / "link").symlink_to("private")
+    (root / "private" / "deep" / "file").chmod(0o640)
+    for number, name in enumerate(("private/deep/file", "private/deep", "private", "closed", ".")):
+        os.utime(root / name, (1_000_000 + number, 2_000_000 + number))
+    (root / "private").chmod(0o700)
+    (root / "closed").chmod(0o555)
+    return root
+
+
+def facts(root: Path) -> dict[str, tuple[int, int | str, bytes]]:
+    found: dict[str, tuple[int, int | str, bytes]] = {}
+    for path in (root, *root.rglob("*")):
+        status = path.lstat()
+        name = str(path.relative_to(root))
+        if path.is_symlink():
+            found[name] = (0, os.readlink(path), b"")
+        else:
+            content = path.read_bytes() if path.is_file() else b""
+            found[name] = (stat.S_IMODE(status.st_mode), status.st_mtime_ns, content)
+    return found
+
+
+@requirement("fs/copy:archive")
+async def test_an_archive_keeps_modes_and_times_and_can_be_repeated(wire, tmp_path):
+    source, copy = aged(tmp_path / "source"), tmp_path / "new" / "copy"
+    await archived(wire, source, copy)
+    wanted = facts(source)
+    assert facts(copy) == wanted
+    # A copy that was interrupted, and one that is newer.
+    file = copy / "private" / "deep" / "file"
+    kept = file.stat().st_ino
+    (copy / "link").unlink()
+    (copy / "link").symlink_to("elsewhere")
+    file.write_text("cont")
+    await archived(wire, source, copy)
+    assert facts(copy) == wanted and file.stat().st_ino == kept
+    # What has the same size and time is not written.
+    file.write_text("CONTENT")
+    os.utime(file, ns=(0, (source / "private" / "deep" / "file").stat().st_mtime_ns))
+    await archived(wire, source, copy)
+    assert file.read_text() == "CONTENT"
+    # A file alone.
+    await archived(wire, source / "private" / "deep" / "file", tmp_path / "alone")
+    assert (tmp_path / "alone").stat().st_mtime == 2_000_000
+
+
+@requirement("fs/copy:archive")
+async def test_an_archive_does_not_follow_links_below_its_destination(wire, tmp_path):
+    source, copy = aged(tmp_path / "source"), tmp_path / "copy"
+    (tmp_path / "other" / "deep").mkdir(parents=True)
+    (tmp_path / "other" / "file").write_text("not yours")
+    before = facts(tmp_path / "other")
+    (copy / "closed").mkdir(parents=True)
+    (copy / "private").symlink_to(tmp_path / "other")
+    (copy / "closed" / "file").symlink_to(tmp_path / "other" / "file")
+    await archived(wire, source, copy)
+    assert facts(copy) == facts(source)
+    assert facts(tmp_path / "other") == before
+    # The destination itself may be a link, as its path may have links.
+    (tmp_path / "way").symlink_to(tmp_path / "empty")
+    (tmp_path / "empty").mkdir()
+    await archived(wire, source, tmp_path / "way")
+    assert facts(tmp_path / "empty") == facts(source)

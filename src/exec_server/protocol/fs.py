@@ -248,6 +248,9 @@ class CopyParams(Confined, rename="camel", omit_defaults=True):
     source_path: PathUri
     destination_path: PathUri
     recursive: bool
+    # Times and the modes of directories are kept, what has arrived already is not copied again, and
+    # links below the destination are replaced. Servers with `fsCopyArchive` know it.
+    archive: bool = False
     sandbox: Sandbox = None
     sandbox_policy: OldSandbox | None = None
 

@@ -59,6 +59,7 @@ _OF_OURS = {
     "fsAtomicWrite": True,
     "fsWalkExactNames": True,
     "fsCompleteListing": True,
+    "fsCopyArchive": True,
     "fsLinks": True,
     "streams": True,
     "processPorts": sys.platform == "linux",

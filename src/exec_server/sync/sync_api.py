@@ -504,10 +504,23 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
             )
         )
 
-    def copy(self, source: AnyPath, destination: AnyPath, *, recursive: bool = False) -> None:
-        """`fs/copy`: copy within the server to exactly *destination*; directories are merged."""
+    def copy(
+        self,
+        source: AnyPath,
+        destination: AnyPath,
+        *,
+        recursive: bool = False,
+        archive: bool = False,
+    ) -> None:
+        """`fs/copy`: copy within the server to exactly *destination*; directories are merged.
+
+        With *archive*, times and the modes of directories are kept, files with the same size and
+        time are left alone, and links below *destination* are replaced and not followed.
+        """
         self._portal.wait(
-            self._inner.copy(unwrapped(source), unwrapped(destination), recursive=recursive)
+            self._inner.copy(
+                unwrapped(source), unwrapped(destination), recursive=recursive, archive=archive
+            )
         )
 
     def rename(

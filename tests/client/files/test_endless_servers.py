@@ -59,13 +59,17 @@ async def flooding(method: str, flood: Flood, *, rounds: int) -> AsyncIterator[E
         yield client
 
 
+RANGES = [[[0, 0]] * 10]
+
+
 def packed(*files: Any) -> str:
-    return base64.b64encode(json.dumps(files).encode()).decode()
+    """Hits whose ranges are all those of RANGES."""
+    return base64.b64encode(json.dumps([RANGES, files]).encode()).decode()
 
 
 MATCH = {"path": "file:///x/y", "line": 1, "text": "x" * 1000}
 # Its texts are short, and what the client makes of them is not.
-SHORT = ["file:///x/y", [1] * 50, [""] * 50, [[[0, 0]] * 10] * 50, []]
+SHORT = ["file:///x/y", [1] * 50, [""] * 50, [0] * 50, []]
 EMPTY = ["file:///x/y", [], [], [], []]
 
 
@@ -102,15 +106,25 @@ async def test_hits_that_are_not_taken_end_a_search(monkeypatch, found):
     "file",
     [
         # A list of 300,000 values takes a hundred times the memory of its text.
-        ["file:///x", [0] * 300_000, [""] * 300_000, [[]] * 300_000, []],
-        ["file:///x", [1], ["a", "b"], [[], []], []],
+        ["file:///x", [0] * 300_000, [""] * 300_000, [0] * 300_000, []],
+        ["file:///x", [1], ["a", "b"], [0, 0], []],
         ["file:///x", [1], ["a"], [], []],
-        ["file:///x", [1], ["a"], [[]], [1]],
-        ["file:///x", [1], ["a"], [[]], [-1]],
-        ["file:///x", [1], ["a"], [[[0]]], []],
+        ["file:///x", [1], ["a"], [0], [1]],
+        ["file:///x", [1], ["a"], [0], [-1]],
+        ["file:///x", [1], ["a"], [[0]], []],
+        ["file:///x", [1], ["a"], [1], []],
         ["file:///x"],
     ],
-    ids=["values", "lines", "ranges", "context", "before the first", "half a range", "one column"],
+    ids=[
+        "values",
+        "lines",
+        "ranges",
+        "context",
+        "before the first",
+        "no number",
+        "no such ranges",
+        "one column",
+    ],
 )
 async def test_packed_hits_that_do_not_fit_together_end_the_connection(file):
     async def flood(talk: Talk, request: dict[str, Any], number: int) -> None:

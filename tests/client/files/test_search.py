@@ -342,9 +342,10 @@ def test_a_line_of_matches_costs_no_more_than_what_is_shown_of_it(first, monkeyp
     monkeypatch.setattr(ripgrep_output, "_in_characters", counted)
     text, start = first + "b" * 50_000 + "\n", len(first.encode())
     spans = [{"start": start + place, "end": start + place + 1} for place in range(50_000)]
-    facts = {"path": {"text": "/f"}, "lines": {"text": text}, "line_number": 1, "submatches": spans}
-    printed = json.dumps({"type": "match", "data": facts}).encode() + b"\n"
-    (file,) = RipgrepOutput().take(printed)
+    begin = {"type": "begin", "data": {"path": {"text": "/f"}}}
+    facts = {"lines": {"text": text}, "line_number": 1, "submatches": spans}
+    printed = [begin, {"type": "match", "data": facts}]
+    (file,) = RipgrepOutput().take(b"".join(json.dumps(each).encode() + b"\n" for each in printed))
     assert file.ranges[0] == tuple((n, n + 1) for n in range(len(first), TEXT_CHARS))
     assert all(size <= 4 * TEXT_CHARS and spans <= TEXT_CHARS + 1 for size, spans in looked_at)
 

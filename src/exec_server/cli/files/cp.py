@@ -299,7 +299,12 @@ class Copying:
         files = await self.servers.files(source)
         # The method copies a link as a link; as with all other copies, what it leads to is meant.
         path = await files.canonicalize(source.path or ".")
-        await files.copy(path, destination.path or ".", recursive=self.values.recursive)
+        await files.copy(
+            path,
+            destination.path or ".",
+            recursive=self.values.recursive,
+            archive=await files.offers("fsCopyArchive"),
+        )
         self.note("copied", source, destination)
 
     def would(self, action: str, source: Target, destination: Target, shown: str) -> None:

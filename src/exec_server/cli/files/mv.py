@@ -213,7 +213,8 @@ class _Moving(Copying):
             raise InvalidRequest("has special files, which cannot be copied")
         if before and before[0].kind == "directory" and await self._is_there(destination):
             raise InvalidRequest(f"{destination} exists")
-        await files.copy(source.path, destination.path, recursive=True)
+        archive = await files.offers("fsCopyArchive")
+        await files.copy(source.path, destination.path, recursive=True, archive=archive)
         await self._check_unchanged(source, before)
         await self._remove(source)
 

@@ -215,10 +215,23 @@ class FileMethods:
         )
         await self._call(fs.REMOVE, params)
 
-    async def copy(self, source: AnyPath, destination: AnyPath, *, recursive: bool = False) -> None:
-        """`fs/copy`: copy within the server to exactly *destination*; directories are merged."""
+    async def copy(
+        self,
+        source: AnyPath,
+        destination: AnyPath,
+        *,
+        recursive: bool = False,
+        archive: bool = False,
+    ) -> None:
+        """`fs/copy`: copy within the server to exactly *destination*; directories are merged.
+
+        With *archive*, times and the modes of directories are kept, files with the same size and
+        time are left alone, and links below *destination* are replaced and not followed.
+        """
+        if archive:
+            await self._require("fsCopyArchive")
         params = fs.CopyParams(
-            await self.uri(source), await self.uri(destination), recursive, self._sandbox
+            await self.uri(source), await self.uri(destination), recursive, archive, self._sandbox
         )
         await self._call(fs.COPY, params)
 

@@ -235,6 +235,7 @@ COPY = Operation(
         params.source_path.native,
         params.destination_path.native,
         params.recursive,
+        params.archive,
     ),
     copy,
 )
