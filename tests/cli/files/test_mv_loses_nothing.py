@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from exec_server.cli.files.mv import mv_command
+from exec_server.client.files.remote_files import RemoteFiles
+from exec_server.errors import MethodNotFound
 from tests.cli.files.conftest import done, run
 from tests.client.files.transfer.test_transfer import described, make_files
 from tests.requirements import requirement
@@ -151,3 +154,27 @@ async def test_nothing_is_moved_over_a_link_that_leads_to_it(server, tmp_path, w
         assert moved.status == 1 and "is the same file as" in moved.stderr
     assert (tmp_path / "file").read_bytes() == bytes(size)
     assert (tmp_path / "tree" / "file").read_text() == "kept"
+
+
+@requirement("cli/files:mv-loses-nothing")
+async def test_what_a_server_without_rename_has_is_not_moved_onto_itself(
+    server, tmp_path, monkeypatch, capsys
+):
+    """It cannot put the source aside, and may be on this machine."""
+
+    async def missing(*_: object, **__: object) -> None:
+        raise MethodNotFound("no fs/rename")
+
+    monkeypatch.setattr(RemoteFiles, "rename", missing)
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_text("kept")
+    for what, where in (("file", "file"), ("file", "link"), ("tree", "."), ("tree", "tree/in")):
+        words = [f"{server.url}:{tmp_path}/{what}", f"{tmp_path}/{where}"]
+        assert await asyncio.to_thread(mv_command, words) == 1
+        assert "not removed" in (said := capsys.readouterr().err) or "is the same file as" in said
+    assert (tmp_path / "file").read_text() == (tmp_path / "tree" / "file").read_text() == "kept"
+    assert await asyncio.to_thread(mv_command, [words[0], f"{tmp_path}/elsewhere"]) == 0
+    assert (tmp_path / "elsewhere" / "file").read_text() == "kept"
+    assert not (tmp_path / "tree").exists()

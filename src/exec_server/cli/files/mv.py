@@ -124,12 +124,13 @@ class _Moving(Copying):
             raise InvalidRequest("was copied, and is not removed: a part of it was skipped")
         aside = Target(source.url, f"{source.path.rstrip('/')}.{secrets.token_hex(4)}.moved")
         if not await self._put_aside(source, aside):
+            await self._check_apart(source, destination)
             await self._check_unchanged(source, transfer.listed)
             await self._remove(source)
             return
         try:
             if not await self._leads_somewhere(destination):
-                raise InvalidRequest(f"is the same file as {destination}, or around it")
+                raise _same(destination)
             await self._check_unchanged(aside, transfer.listed)
             await self._remove(aside)
         except BaseException:
@@ -150,6 +151,23 @@ class _Moving(Copying):
                 raise InvalidRequest(
                     f"was copied, and is not removed: it has changed meanwhile{named}"
                 )
+
+    async def _check_apart(self, source: Target, destination: Target) -> None:
+        """Raise InvalidRequest if *source*, whose server cannot rename, is at a *destination* here.
+
+        So the destination is put aside instead. With two servers nothing can be found out.
+        """
+        if destination.is_remote:
+            return
+        path = await asyncio.to_thread(os.path.realpath, destination.path)
+        aside = f"{path}.{secrets.token_hex(4)}.moved"
+        os.rename(path, aside)
+        try:
+            is_apart = await self._is_there(source)
+        finally:
+            os.rename(aside, path)
+        if not is_apart:
+            raise _same(destination)
 
     async def _put_aside(self, source: Target, aside: Target) -> bool:
         """Rename *source*; False if its server cannot do that."""
@@ -217,6 +235,10 @@ class _Moving(Copying):
         await files.copy(source.path, destination.path, recursive=True, archive=archive)
         await self._check_unchanged(source, before)
         await self._remove(source)
+
+
+def _same(destination: Target) -> InvalidRequest:
+    return InvalidRequest(f"is the same file as {destination}, or around it")
 
 
 def _facts(entry: TreeEntry) -> tuple[object, ...]:

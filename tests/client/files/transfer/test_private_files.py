@@ -126,6 +126,60 @@ async def test_nothing_is_written_to_a_part_of_another_user(server, tmp_path, so
     assert (found.st_uid, found.st_mode & 0o777) == (os.geteuid(), 0o600)
 
 
+@pytest.fixture
+def everybodys(tmp_path: Path) -> Path:
+    """A directory such as /tmp."""
+    there = tmp_path / "there"
+    there.mkdir()
+    there.chmod(0o1777)
+    return there
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@requirement("fs.transfer:private")
+@pytest.mark.parametrize("content", [b"", b"not ours", SECRET])
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+async def test_nothing_is_sent_to_a_part_of_another_user(server, source, everybodys, content, mode):
+    (source / "large").chmod(mode)
+    (entry,) = LocalTree(source / "large").scan().entries
+    planted = everybodys / os.fsdecode(part_name(entry, b"large"))
+    planted.write_bytes(content)
+    os.chown(planted, 65534, 65534)
+    with open(planted, "rb") as stranger:
+        async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+            await client.fs.upload(source / "large", everybodys / "large")
+        assert stranger.read() == content
+    assert (everybodys / "large").read_bytes() == (source / "large").read_bytes()
+    found = (everybodys / "large").stat()
+    assert (found.st_uid, found.st_mode & 0o777) == (os.geteuid(), mode)
+    assert os.listdir(everybodys) == ["large"]
+
+
+@requirement("fs.transfer:private")
+@pytest.mark.parametrize("how", ["link", "hard link"])
+async def test_nothing_is_sent_to_what_a_part_leads_to(server, tmp_path, source, everybodys, how):
+    (entry,) = LocalTree(source / "large").scan().entries
+    planted = everybodys / os.fsdecode(part_name(entry, b"large"))
+    (tmp_path / "other").write_text("other")
+    planted.symlink_to("../other") if how == "link" else planted.hardlink_to(tmp_path / "other")
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        await client.fs.upload(source / "large", everybodys / "large")
+    assert (tmp_path / "other").read_text() == "other"
+    assert (everybodys / "large").read_bytes() == (source / "large").read_bytes()
+    assert os.listdir(everybodys) == ["large"]
+
+
+@requirement("fs.transfer:private")
+async def test_an_own_part_in_a_directory_of_everybody_is_continued(server, source, everybodys):
+    (entry,) = LocalTree(source / "large").scan().entries
+    begun = everybodys / os.fsdecode(part_name(entry, b"large"))
+    begun.write_bytes((source / "large").read_bytes()[: entry.size // 2])
+    async with asyncio.timeout(PATIENCE), connect(server.url) as client:
+        done = await client.fs.upload(source / "large", everybodys / "large")
+    assert done.resumed_bytes == entry.size // 2
+    assert (everybodys / "large").read_bytes() == (source / "large").read_bytes()
+
+
 @requirement("fs.transfer:private")
 async def test_a_download_is_never_readable_for_others(server, tmp_path, source, monkeypatch):
     leaked: list[str] = []

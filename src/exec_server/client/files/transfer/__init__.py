@@ -19,6 +19,7 @@ remote_listing.py  what is in it
 remote_links.py    making symbolic links there
 archives.py        many small files in one tar archive
 leftovers.py       removing what a copy that ended early has left on the server
+own_parts.py       keeping others from making the parts of files
 pack.py            the tar format
 private_files.py   keeping others from reading what they may not read when it is complete
 checksum.py        comparing the content of both sides

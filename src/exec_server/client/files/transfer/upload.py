@@ -20,6 +20,7 @@ from exec_server.client.files.transfer.checksum import Digest
 from exec_server.client.files.transfer.delta_upload import DeltaUpload
 from exec_server.client.files.transfer.leftovers import discard, discard_incomplete
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree, MostlyNew
+from exec_server.client.files.transfer.own_parts import OwnParts
 from exec_server.client.files.transfer.private_files import (
     is_private_directory,
     is_private_file,
@@ -113,6 +114,7 @@ class Upload(Transfer):
         self._existing = existing
         self._archives = Archives(there, origin=source.origin)
         self._has_rename = self._has_append = self._has_permissions = False
+        self._own_parts = OwnParts(self._files, follow_symlinks=self._follow)
         self._delta: DeltaUpload | None = None
 
     @classmethod
@@ -363,6 +365,8 @@ class Upload(Transfer):
             await self._files.remove(self._there.at(path))
         target = self._there.at(path)
         try:
+            if part is not None:
+                await self._own_parts.ensure(part)
             if self._has_permissions and is_private_file(entry.mode):
                 await make_private(self._files, part or target, follow_symlinks=self._follow)
             await send(part or target)
