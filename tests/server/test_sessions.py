@@ -219,6 +219,6 @@ async def test_a_start_whose_client_vanished_is_found_by_the_resumed_one(server)
 async def test_a_session_has_a_table_of_processes_once_it_needs_one(server):
     async with connected(server.url) as wire:
         (session,) = server.core.sessions
-        assert session._processes is None and not session.has_processes
+        assert session.made_processes is None and not session.has_processes
         await wire.start("p", ["true"])
         assert session.has_processes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -31,8 +31,13 @@ from exec_server.protocol.packed import unpack
 MALFORMED_ID = -1
 
 
+_I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
+
+Id = Annotated[int, msgspec.Meta(ge=_I64_MIN, le=_I64_MAX)] | str
+
+
 class Request(msgspec.Struct, gc=False):
-    id: Any
+    id: Id
     method: str
     params: Any = None
     trace: Any = None
@@ -59,8 +64,6 @@ class ErrorResponse(msgspec.Struct, gc=False):
 
 
 Message = Request | Notification | Response | ErrorResponse
-
-_I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
 
 # From this size on, cutting a member out costs less than checking every byte of it.
 _BULK_BYTES = 1024
@@ -108,11 +111,8 @@ def decoder(limits: Limits, *, takes_packed: bool = False) -> Callable[[bytes | 
             # Every key has a colon. An id, a method and params are there, so equal counts prove
             # that there are no other keys, that no key occurred twice, and that objects in the
             # params have no keys: the message is no deeper than three levels.
-            if (
-                type(params) is dict
-                and (text.count(_COLON) == (keys := 3 + len(params)) or _has_keys(text, keys))
-                and type(request.id) is int
-                and 0 <= request.id <= _I64_MAX
+            if type(params) is dict and (
+                text.count(_COLON) == (keys := 3 + len(params)) or _has_keys(text, keys)
             ):
                 if text is data:
                     return request

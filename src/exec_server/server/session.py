@@ -58,6 +58,7 @@ class Session:
         self.hears_sharing = False
         # What its client calls itself.
         self.client_name = ""
+        self.is_attached = False
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._limits = limits
@@ -80,10 +81,6 @@ class Session:
         """True if it has durable jobs, and so does not end while it is detached."""
         return bool(self.jobs)
 
-    @property
-    def is_attached(self) -> bool:
-        return self._connection is not None
-
     def use_rights(self, who: Principal) -> None:
         """The next connection has the rights of *who*.
 
@@ -101,12 +98,14 @@ class Session:
     def attach(self, connection: Connection, peer: Peer) -> None:
         self._connection = connection
         self._peer = peer
+        self.is_attached = True
         if self.streams is not None:
             self.streams.attached(is_paused=peer.is_writing_paused)
 
     def detach(self) -> None:
         """Go on without a connection. Events are only retained, so output does not have to wait."""
         self._connection = self._peer = None
+        self.is_attached = False
         self.hears_sharing = False
         self.gate.open()
         if self.streams is not None:
@@ -183,6 +182,7 @@ class Session:
 
     def close(self) -> None:
         self._connection = self._peer = None
+        self.is_attached = False
         for watch in tuple(self.watches.values()):
             watch.end()
         if self.made_processes is not None:

@@ -50,7 +50,8 @@ class MeteredWebSocket(WebSocketConnection):
             self._traffic.received(data)
             take(data)
 
-        self._receive = receive
+        if self._receive is not None:
+            self._receive = receive
 
 
 class MeteredLines(LineConnection):

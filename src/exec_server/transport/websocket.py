@@ -57,9 +57,44 @@ _HANGUP = getattr(select, "POLLRDHUP", 0)
 class WebSocketConnection(WSListener):
     """One WebSocket, on the side of the server or of the client."""
 
+    # With so many attributes, slots take less time and memory than a dictionary.
+    __slots__ = (
+        "_assemble",
+        "_assembled_bytes",
+        "_assembly",
+        "_corked",
+        "_corked_bytes",
+        "_cut",
+        "_fd",
+        "_frames",
+        "_frames_before",
+        "_frames_ticked",
+        "_has_many",
+        "_held",
+        "_is_closing",
+        "_is_holding",
+        "_is_server",
+        "_is_text",
+        "_limits",
+        "_loop",
+        "_on_open",
+        "_queued_bytes",
+        "_reading_paused",
+        "_receive",
+        "_receiver",
+        "_silent_ticks",
+        "_small_bytes",
+        "_stream",
+        "_timer",
+        "_ws",
+        "identity",
+        "malformed_prefix",
+        "owner",
+        "peer_name",
+        "principal",
+    )
+
     transport_name = "websocket"
-    principal: str | None = None
-    identity: Identity | None = None
     carries_bytes = True
 
     def __init__(self, *, limits: Limits, on_open: Callable[[WebSocketConnection], None]) -> None:
@@ -89,6 +124,8 @@ class WebSocketConnection(WSListener):
         self._silent_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
         self.peer_name = "?"
+        self.principal: str | None = None
+        self.identity: Identity | None = None
         # The process at the other end of a Unix socket that we serve.
         self.owner: UnixOwner | None = None
         self.malformed_prefix = ""
