@@ -220,6 +220,8 @@ async def test_rm_and_mkdir(server, tmp_path, tree):
     [
         (["cp", "a"], "<DST>"),
         (["cp", "a", "b"], "one side must be on a server"),
+        (["cp", "a", "local"], "`local` is the name of a server: write `local:PATH`"),
+        (["sync", "a", "local"], "`local` is the name of a server: write `local:PATH`"),
         (["cp", "--verify", "luck", "a", "ws://b:/x"], "invalid choice"),
         (["ls", "/etc"], "'/etc' is not on a server: expected SERVER:/PATH"),
         (["rm"], "required"),

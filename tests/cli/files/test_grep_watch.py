@@ -61,6 +61,11 @@ async def test_grep_accepts_the_options_that_people_type_out_of_habit(server, co
     expected = f"{code}/a.py:2:two = 2\n"
     for words in (("-n",), ("-rn",), ("-Rin",), ("-rnwH",), ("-E",)):
         assert await done("grep", *words, "--include", "*.py", "two", there) == expected
+    assert await done("grep", there, "-g*.py", "-e", "two") == expected
+    two = await run("grep", "-e", "a", "-e", "b", there)
+    assert two.status == 2 and "only one -e can be given; join patterns with |" in two.stderr
+    for missing in ((), ("x",), ("-e", "x")):
+        assert (await run("grep", *missing)).status == 2
     quiet = [await run("grep", "-q", word, there) for word in ("two", "not there")]
     assert [(each.status, each.stdout, each.stderr) for each in quiet] == [(0, "", ""), (1, "", "")]
 

@@ -228,6 +228,9 @@ async def test_files_are_moved(server, tmp_path, source):
     assert (tmp_path / "b").read_text() == "a" and not (tmp_path / "a").exists()
     failed = await run("mv", f"{url}:{tmp_path}/nope", f"{url}:{tmp_path}/b")
     assert failed.status == 1 and "No such file or directory" in failed.stderr
+    failed = await run("mv", f"{url}:{source}", f"{url}:{source}/new")
+    assert (failed.status, described(source)) == (1, wanted)
+    assert failed.stderr.endswith(f"cannot be moved into itself, to {url}:{source}/new\n")
     # What could not be copied stays.
     (tmp_path / "block").mkdir()
     (tmp_path / "block" / "source").write_text("a file where a directory should go")

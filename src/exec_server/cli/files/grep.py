@@ -51,7 +51,7 @@ def grep_command(words: list[str]) -> int:
     )
     parser.add_argument("pattern", metavar="<PATTERN>", help="a regular expression")
     parser.add_argument(
-        "targets", metavar="<SERVER:/PATH>", nargs="+", help="where to search, with all below"
+        "targets", metavar="<SERVER:/PATH>", nargs="*", help="where to search, with all below"
     )
     _add_options(parser)
     _add_habits(parser)
@@ -112,6 +112,7 @@ def _add_habits(parser: Parser) -> None:
     add("-r", "-R", "--recursive", action=Flag, help="accepted: directories are always searched")
     add("-E", "--extended-regexp", action=Flag, help="accepted: expressions are always extended")
     add("-H", "--with-filename", action=Flag, help=argparse.SUPPRESS)
+    add("-e", "--regexp", metavar="<PATTERN>", action=Append, help="the pattern, as with grep")
 
 
 def _in_one_line(text: str) -> str:
@@ -122,7 +123,19 @@ def _in_one_line(text: str) -> str:
     return f"{lines[0].removesuffix(':')}: {lines[-1].removeprefix('error: ')}"
 
 
+def _take_pattern(parser: Parser, values: argparse.Namespace) -> None:
+    """Read the pattern of `-e`, with which the first word is a target."""
+    if values.regexp:
+        if len(values.regexp) > 1:
+            parser.error("only one -e can be given; join patterns with |")
+        values.targets.insert(0, values.pattern)
+        (values.pattern,) = values.regexp
+    if not values.targets:
+        parser.error("the following required arguments were not provided:\n  <SERVER:/PATH>...")
+
+
 def _remote(parser: Parser, values: argparse.Namespace) -> list[Target]:
+    _take_pattern(parser, values)
     targets = []
     for text in values.targets:
         target = parse_remote(text)

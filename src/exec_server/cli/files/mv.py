@@ -202,6 +202,8 @@ class _Moving(Copying):
         try:
             await files.rename(source.path, destination.path)
         except (MethodNotFound, RpcError) as exc:
+            if exc.errno == errno.EINVAL:
+                raise InvalidRequest(f"cannot be moved into itself, to {destination}") from exc
             if not isinstance(exc, MethodNotFound) and exc.errno != errno.EXDEV:
                 raise
             # Another file system, or a server that cannot rename.

@@ -92,12 +92,19 @@ def parse_remote(text: str) -> Target | None:
 
 
 def is_like_remote(text: str) -> bool:
-    """True if *text* has the form NAME:PATH, and is no file on this machine."""
-    return _NAMED.fullmatch(text) is not None and not os.path.lexists(text)
+    """True if *text* has the form NAME:PATH or is a server's name, and is no file on this machine.
+
+    Raises ConfigurationError if environments.toml is wrong.
+    """
+    if os.path.lexists(text):
+        return False
+    return _NAMED.fullmatch(text) is not None or text in environments().names
 
 
 def not_remote(text: str) -> str:
     """The reason why *text* does not name a file on a server."""
+    if text in environments().names:
+        return f"`{text}` is the name of a server: write `{text}:PATH` for a file there"
     name = _NAMED.fullmatch(text)
     if name is None:
         return f"'{text}' is not on a server: expected SERVER:/PATH"

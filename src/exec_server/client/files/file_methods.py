@@ -1,4 +1,7 @@
-"""The file methods of the protocol, one Python method each."""
+"""The file methods of the protocol, one Python method each.
+
+The module is long because there are so many of them.
+"""
 
 from __future__ import annotations
 

@@ -60,31 +60,33 @@ class _SummaryFacts(msgspec.Struct, gc=False):
     stats: _Stats
 
 
-class _Begin(msgspec.Struct, gc=False, tag_field="type", tag="begin"):
+class _RipgrepBegin(msgspec.Struct, gc=False, tag_field="type", tag="begin"):
     """The lines of a file follow it, and no line is before the first one."""
 
     data: _BeginFacts
 
 
-class _Match(msgspec.Struct, gc=False, tag_field="type", tag="match"):
+class _RipgrepMatch(msgspec.Struct, gc=False, tag_field="type", tag="match"):
     data: _LineFacts
 
 
-class _Context(_Match, gc=False, tag="context"):
+class _RipgrepContext(_RipgrepMatch, gc=False, tag="context"):
     pass
 
 
-class _End(msgspec.Struct, gc=False, tag_field="type", tag="end"):
+class _RipgrepEnd(msgspec.Struct, gc=False, tag_field="type", tag="end"):
     pass
 
 
-class _Summary(msgspec.Struct, gc=False, tag_field="type", tag="summary"):
+class _RipgrepSummary(msgspec.Struct, gc=False, tag_field="type", tag="summary"):
     data: _SummaryFacts
 
 
 # One call for many lines: a call for each of them takes as long as its line. Each kind has only the
 # members that are wanted; all others are skipped.
-_decode_lines = msgspec.json.Decoder(_Begin | _Match | _Context | _End | _Summary).decode_lines
+_decode_lines = msgspec.json.Decoder(
+    _RipgrepBegin | _RipgrepMatch | _RipgrepContext | _RipgrepEnd | _RipgrepSummary
+).decode_lines
 
 
 def ripgrep_options(request: dict[str, Any]) -> list[str]:
@@ -120,14 +122,14 @@ class RipgrepOutput:
         found: list[FileHits] = []
         file: FileHits | None = None
         for message in _decode_lines(self._complete_lines(data)):
-            if isinstance(message, _Match):
+            if isinstance(message, _RipgrepMatch):
                 if file is None:
                     file = self._file_hits()
                     found.append(file)
                     lines, texts, ranges = file.lines, file.texts, file.ranges
                 facts = message.data
                 text, spans = facts.lines.text, facts.submatches
-                if type(message) is _Context:
+                if type(message) is _RipgrepContext:
                     file.context.append(len(texts))
                 lines.append(facts.line_number)
                 if (
@@ -143,9 +145,9 @@ class RipgrepOutput:
                     if text is None:
                         text = facts.lines.as_bytes().decode("utf-8", "replace")
                 texts.append(text.rstrip("\r\n")[:TEXT_CHARS])
-            elif type(message) is _Begin:
+            elif type(message) is _RipgrepBegin:
                 self._uri, file = to_uri(message.data.path.as_bytes()), None
-            elif type(message) is _Summary:
+            elif type(message) is _RipgrepSummary:
                 self._searched = message.data.stats.searches
         return found
 
