@@ -118,7 +118,7 @@ class RemoteSftp(SFTPServer):
             file = SftpFile(
                 self._files,
                 full,
-                await self._mode(pflags),
+                await self._mode(full, pflags),
                 appends=bool(pflags & FXF_APPEND),
                 empties=bool(pflags & FXF_TRUNC),
                 place=None if self._target.file_place is None else self._target.file_place(),
@@ -128,16 +128,22 @@ class RemoteSftp(SFTPServer):
                 await self._set_first_mode(full, attrs.permissions)
             return file
 
-    async def _mode(self, pflags: int) -> OpenMode:
+    async def _mode(self, full: bytes, pflags: int) -> OpenMode:
         if not pflags & FXF_WRITE:
             return "read"
         if pflags & FXF_TRUNC and not pflags & FXF_READ:
             return "replace"
         if await self._files.offers("fsOpenUpdate"):
             return "update"
-        if pflags & FXF_TRUNC:
+        if pflags & FXF_TRUNC or (pflags & FXF_CREAT and not await self._has_content(full)):
             return "replace"
         raise SFTPOpUnsupported("this server can replace files, and not change a part of one")
+
+    async def _has_content(self, full: bytes) -> bool:
+        try:
+            return (await self._files.get_metadata(full)).size != 0
+        except NotFound:
+            return False
 
     async def _set_first_mode(self, path: bytes, wanted: int) -> None:
         """Give a new file the mode that was asked for, without the bits of the server's umask."""
