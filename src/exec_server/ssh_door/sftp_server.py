@@ -23,6 +23,7 @@ from asyncssh import (
     FXF_TRUNC,
     FXF_WRITE,
     SFTPAttrs,
+    SFTPConnectionLost,
     SFTPFailure,
     SFTPFileAlreadyExists,
     SFTPFileIsADirectory,
@@ -36,7 +37,7 @@ from asyncssh import (
 )
 
 from exec_server.client.files.remote_files import RemoteFiles
-from exec_server.errors import ExecServerError, MethodNotFound, NotFound
+from exec_server.errors import ConnectionClosed, ExecServerError, MethodNotFound, NotFound
 from exec_server.protocol import fs
 from exec_server.protocol.paths import from_uri
 from exec_server.ssh_door.remote_commands import home_directory
@@ -368,6 +369,9 @@ def _sftp_errors() -> Iterator[None]:
         raise SFTPNoSuchFile(str(exc)) from exc
     except MethodNotFound as exc:
         raise SFTPOpUnsupported(str(exc)) from exc
+    except ConnectionClosed as exc:
+        # Otherwise sshfs would say that the operation is not permitted.
+        raise SFTPConnectionLost(str(exc)) from exc
     except (ExecServerError, ValueError) as exc:
         # A ValueError is about a path that the protocol cannot carry.
         raise SFTPFailure(str(exc)) from exc
