@@ -51,3 +51,12 @@ class TestExecServerPipe(abstract.AbstractPipeTests, ExecServerFixtures):
 def test_the_protocols_are_found_without_an_import():
     assert fsspec.get_filesystem_class("exec") is ExecServerFileSystem
     assert fsspec.get_filesystem_class("exec-server") is ExecServerFileSystem
+
+
+class TestExecServerRemove(ExecServerFixtures):
+    def test_what_is_missing_is_not_removed(self, fs, fs_target):
+        with pytest.raises(FileNotFoundError):
+            fs.rm(f"{fs_target}/missing")
+        fs.pipe(f"{fs_target}/tree/sub/file", b"content")
+        fs.rm([f"{fs_target}/tree", f"{fs_target}/tree/sub/file"], recursive=True)
+        assert not fs.exists(f"{fs_target}/tree")

@@ -51,6 +51,12 @@ def test_the_reference_is_reached_as_far_as_it_goes(place, reference: ServerProc
         host.call("sftp", *host.options, "-b", "-", "build", input=batch.encode())
         assert (tmp_path / "back").read_bytes() == content
         assert not (tmp_path / "moved").exists()
+        # scp keeps what it does not write, so it can make files there, and change none.
+        for status in (0, 1):
+            target = f"build:{tmp_path}/new"
+            host.call("scp", *host.options, "-q", tmp_path / "here", target, status=status)
+            assert (tmp_path / "new").read_bytes() == content
+        host.call("scp", *host.options, "-Oq", tmp_path / "here", target)
         failed = host.call(
             *("sftp", *host.options, "-b", "-", "build"),
             input=f"reput {tmp_path}/here {tmp_path}/back\n".encode(),

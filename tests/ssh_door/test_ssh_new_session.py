@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asyncssh import FXF_READ, FXF_WRITE, SFTPAttrs
+from asyncssh import FXF_READ, FXF_WRITE, SFTPAttrs, SFTPConnectionLost
 
 from exec_server import connect
 from exec_server.ssh_door.door_clients import DoorClients
@@ -97,6 +97,17 @@ async def test_an_open_file_goes_on_in_another_session(servers, tmp_path):
         assert (await sftp.stat(name)).size == 10
         assert await clients.client() is not first
     assert path.read_bytes() == b"012XY56789"
+
+
+@requirement("ssh:new-session")
+async def test_a_file_call_without_a_server_is_told_as_a_lost_connection(servers, tmp_path):
+    async with DoorClients.opened(lambda: connect(servers.url), 10) as clients:
+        sftp = RemoteSftp(NoChannel(), DoorTarget(clients.client, file_place=clients.file_place))
+        await sftp.connect()
+        servers.kill()
+        with pytest.raises(SFTPConnectionLost):
+            await sftp.stat(os.fsencode(tmp_path))
+            await sftp.stat(os.fsencode(tmp_path))
 
 
 @requirement("ssh:sftp-many-files")

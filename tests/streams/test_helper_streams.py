@@ -41,6 +41,8 @@ async def check(client):
         with pytest.raises(OSError) as caught:
             await client.open_connection(*held.getsockname())
         assert caught.value.errno == errno.ECONNREFUSED
+    with pytest.raises(OSError, match=r"nowhere\.invalid:80: .*[Nn]ame"):
+        await client.open_connection("nowhere.invalid", 80)
     with pytest.raises(MethodNotFound):
         await client.start_server(echo)
 

@@ -152,10 +152,10 @@ class ExecServerFileSystem(AbstractFileSystem):
         if maxdepth is not None:
             super().rm(path, recursive=recursive, maxdepth=maxdepth)
             return
-        for found in self.expand_path(path):
+        for found in reversed(self.expand_path(path)):
             if not recursive and self.isdir(found):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), found)
-            self._files.remove(found, recursive=recursive, force=True)
+            self._files.remove(found, recursive=recursive)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Copy within the server."""

@@ -23,6 +23,7 @@ from asyncssh import (
     FXF_TRUNC,
     FXF_WRITE,
     SFTPAttrs,
+    SFTPConnectionLost,
     SFTPFailure,
     SFTPFileAlreadyExists,
     SFTPFileIsADirectory,
@@ -36,7 +37,7 @@ from asyncssh import (
 )
 
 from exec_server.client.files.remote_files import RemoteFiles
-from exec_server.errors import ExecServerError, MethodNotFound, NotFound
+from exec_server.errors import ConnectionClosed, ExecServerError, MethodNotFound, NotFound
 from exec_server.protocol import fs
 from exec_server.protocol.paths import from_uri
 from exec_server.ssh_door.remote_commands import home_directory
@@ -118,7 +119,7 @@ class RemoteSftp(SFTPServer):
             file = SftpFile(
                 self._files,
                 full,
-                await self._mode(pflags),
+                await self._mode(full, pflags),
                 appends=bool(pflags & FXF_APPEND),
                 empties=bool(pflags & FXF_TRUNC),
                 place=None if self._target.file_place is None else self._target.file_place(),
@@ -128,16 +129,22 @@ class RemoteSftp(SFTPServer):
                 await self._set_first_mode(full, attrs.permissions)
             return file
 
-    async def _mode(self, pflags: int) -> OpenMode:
+    async def _mode(self, full: bytes, pflags: int) -> OpenMode:
         if not pflags & FXF_WRITE:
             return "read"
         if pflags & FXF_TRUNC and not pflags & FXF_READ:
             return "replace"
         if await self._files.offers("fsOpenUpdate"):
             return "update"
-        if pflags & FXF_TRUNC:
+        if pflags & FXF_TRUNC or (pflags & FXF_CREAT and not await self._has_content(full)):
             return "replace"
         raise SFTPOpUnsupported("this server can replace files, and not change a part of one")
+
+    async def _has_content(self, full: bytes) -> bool:
+        try:
+            return (await self._files.get_metadata(full)).size != 0
+        except NotFound:
+            return False
 
     async def _set_first_mode(self, path: bytes, wanted: int) -> None:
         """Give a new file the mode that was asked for, without the bits of the server's umask."""
@@ -362,6 +369,9 @@ def _sftp_errors() -> Iterator[None]:
         raise SFTPNoSuchFile(str(exc)) from exc
     except MethodNotFound as exc:
         raise SFTPOpUnsupported(str(exc)) from exc
+    except ConnectionClosed as exc:
+        # Otherwise sshfs would say that the operation is not permitted.
+        raise SFTPConnectionLost(str(exc)) from exc
     except (ExecServerError, ValueError) as exc:
         # A ValueError is about a path that the protocol cannot carry.
         raise SFTPFailure(str(exc)) from exc

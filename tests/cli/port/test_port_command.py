@@ -47,7 +47,9 @@ def test_forwards_are_written_as_for_ssh(text, listen, to):
 
 
 @requirement("port/command:specs")
-@pytest.mark.parametrize("text", ["", "x", "70000", "1:2:3:4:5", "1::2", "a:b", "[::1", "/a", "-1"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "70000", "1:2:3:4:5", "1::2", "a:b", "[::1", "/a", "-1", "80:localhost:0"]
+)
 def test_a_wrong_forward_is_refused(text):
     for read in (local_spec, remote_spec):
         with pytest.raises(argparse.ArgumentTypeError):

@@ -44,9 +44,7 @@ def socks_spec(text: str) -> ForwardSpec:
 
 def preview_spec(text: str) -> ForwardSpec:
     """`--open`: a web page of a port there."""
-    port = _port(text, text, "expected the number of a port there")
-    if port == 0:
-        raise argparse.ArgumentTypeError("0 is not the port of a server")
+    port = _destination(text, text, "expected the number of a port there")
     return ForwardSpec("preview", StreamPlace("127.0.0.1", 0), StreamPlace("localhost", port))
 
 
@@ -58,11 +56,11 @@ def preview_port(text: str) -> int:
 def _both(text: str) -> tuple[StreamPlace, StreamPlace]:
     parts = _split(text)
     if len(parts) == 1 and not parts[0].startswith("/"):
-        port = _port(parts[0], text)
+        port = _destination(parts[0], text)
         return StreamPlace("localhost", port), StreamPlace("localhost", port)
     if parts[-1].startswith("/"):
         return _listen(parts[:-1], text), _unix(parts[-1])
-    port = _port(parts[-1], text)
+    port = _destination(parts[-1], text)
     if len(parts) == 2:
         return _listen(parts[:1], text), StreamPlace("localhost", port)
     if not parts[-2]:
@@ -93,6 +91,14 @@ def _port(text: str, whole: str, forms: str = _FORMS) -> int:
         return int(text)
     where = "" if text == whole else f"`{whole}`: "
     raise argparse.ArgumentTypeError(f"{where}`{text}` is not a port; {forms}")
+
+
+def _destination(text: str, whole: str, forms: str = _FORMS) -> int:
+    """A port to connect to. The system can choose one to listen on alone."""
+    port = _port(text, whole, forms)
+    if port == 0:
+        raise argparse.ArgumentTypeError(f"`{whole}`: 0 is not the port of a server")
+    return port
 
 
 def _split(text: str, forms: str = _FORMS) -> list[str]:

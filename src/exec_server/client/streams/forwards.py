@@ -85,7 +85,7 @@ class PortForward:
         try:
             stream = await self._connect(sock)
         except (ExecServerError, OSError) as exc:
-            self._report(str(exc))
+            self._report(in_words(exc))
             reset(sock)
         except BaseException:
             sock.close()
@@ -163,7 +163,7 @@ class SocksForward(PortForward):
         try:
             stream, _ = await self._owner.open(place)
         except (ExecServerError, OSError) as exc:
-            self._report(f"{place}: {exc}")
+            self._report(f"{place}: {in_words(exc)}")
             await socks5.refuse(sock, exc)
             return None
         try:
@@ -258,6 +258,13 @@ async def _resolved(place: StreamPlace) -> tuple[socket.AddressFamily, tuple[str
     found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
     return family, (str(address[0]), int(address[1]))
+
+
+def in_words(exc: ExecServerError | OSError) -> str:
+    """*exc* without the number that Python puts before the text of an OSError."""
+    if isinstance(exc, OSError) and not isinstance(exc, ExecServerError):
+        return exc.strerror or str(exc)
+    return str(exc)
 
 
 def reset(sock: socket.socket) -> None:

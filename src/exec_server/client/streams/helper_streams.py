@@ -36,7 +36,9 @@ HELPER_WORDS = (
 _PROGRAM = """
 import os, socket, sys, threading
 def fail(e):
-    os.write(1, b"%d\\n" % (e.errno if e.errno and e.errno > 0 else 113)); os._exit(1)
+    known = e.errno and e.errno > 0
+    text = b"%d\\n" % e.errno if known else b"113 %s\\n" % (e.strerror or "").encode()
+    os.write(1, text); os._exit(1)
 try:
     if sys.argv[1]:
         s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
@@ -98,8 +100,9 @@ async def open_by_helper(session: ClientSession, place: StreamPlace) -> HelperCa
 
 
 def _refusal(said: bytes, place: StreamPlace) -> OSError:
-    number = int(said) if said.isdigit() else errno.EIO
-    return OSError(number, f"cannot connect to {place}: {os.strerror(number)}")
+    digits, _, why = said.decode(errors="replace").partition(" ")
+    number = int(digits) if digits.isascii() and digits.isdigit() else errno.EIO
+    return OSError(number, f"cannot connect to {place}: {why or os.strerror(number)}")
 
 
 class HelperCarrier:

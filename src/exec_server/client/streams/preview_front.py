@@ -20,7 +20,7 @@ import socket
 from collections.abc import Callable
 
 from exec_server.client.streams.client_streams import ClientStreams
-from exec_server.client.streams.forwards import PortForward
+from exec_server.client.streams.forwards import PortForward, in_words
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.errors import ExecServerError
 from exec_server.streams.byte_stream import ByteStream
@@ -86,8 +86,8 @@ class PreviewFront(PortForward):
         try:
             stream, _ = await self._owner.open(StreamPlace("localhost", port))
         except (ExecServerError, OSError) as exc:
-            self._report(f"port {port}: {exc}")
-            text = f"Port {port} of {self._label} does not answer: {exc}"
+            self._report(f"port {port}: {in_words(exc)}")
+            text = f"Port {port} of {self._label} does not answer: {in_words(exc)}"
             await _answer(sock, "502 Bad Gateway", text)
             return None
         if self._as_localhost:
