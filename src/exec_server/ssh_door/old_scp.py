@@ -46,13 +46,13 @@ async def run_old_scp(
     paths = await files.expanded(found[2])
     place = SFTPServerFS(files)
     if "f" in options:
-        source = _Source(place, stdin, stdout, "p" in options, "r" in options, server=True)
+        source = _ScpSource(place, stdin, stdout, "p" in options, "r" in options, server=True)
         await source.send(paths)
         return
     if len(paths) != 1:
         raise InvalidParams(f"scp needs one destination, and not {len(paths)}: {found[2]}")
     is_directory, keeps_times, is_tree = ("d" in options, "p" in options, "r" in options)
-    sink = _Sink(place, stdin, stdout, is_directory, keeps_times, is_tree, server=True)
+    sink = _ScpSink(place, stdin, stdout, is_directory, keeps_times, is_tree, server=True)
     await sink.run(paths[0])
 
 
@@ -89,7 +89,7 @@ class ScpFiles(RemoteSftp):
             return found
 
 
-class _Answers(_SCPHandler):
+class _ScpAnswers(_SCPHandler):
     """Tells errors in one line each: another one would be a request."""
 
     def send_error(self, exc: Exception) -> None:
@@ -99,7 +99,7 @@ class _Answers(_SCPHandler):
         super().send_error(said)
 
 
-class _Source(_Answers, _SCPSource):
+class _ScpSource(_ScpAnswers, _SCPSource):
     async def send(self, paths: list[bytes]) -> None:
         """Send all of *paths*; what is wrong with one of them does not keep the others."""
         refusal = await self.await_response()
@@ -121,7 +121,7 @@ class _Source(_Answers, _SCPSource):
         super().send_request(*(each.replace(b"\n", b"\\^J") for each in args))
 
 
-class _Sink(_Answers, _SCPSink):
+class _ScpSink(_ScpAnswers, _SCPSink):
     async def recv_request(self) -> tuple[bytes | None, bytes | None]:
         action, words = await super().recv_request()
         if action in (b"C", b"D") and words is not None:
