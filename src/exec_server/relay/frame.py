@@ -248,7 +248,8 @@ def _write_body(raw: pb.RelayMessageFrame, body: Body) -> None:
             raw.heartbeat.SetInParent()
 
 
-# The bytes that a frame may leave free in front of itself: a WebSocket's header has 14 at most.
+# The bytes that a frame may leave free in front of itself: a WebSocket's header has 14 at most, and
+# its mask repeats every four bytes.
 ROOM = 16
 
 
