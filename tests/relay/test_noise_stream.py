@@ -101,6 +101,39 @@ def test_a_large_message_travels_in_full_records():
 
 
 @requirement("relay/stream:damage")
+@given(st.randoms(use_true_random=False), st.sampled_from([1, 40]))
+def test_large_frames_in_their_turn_and_out_of_it_give_the_same(random, window):
+    expected = [bytes([number]) * size for number, size in enumerate([5, 300_000, 1, 20_000] * 3)]
+    sender, receiver = ends()
+    frames = [each.data for message in expected for each in sender.send(message)]
+    arrived: list[bytes] = []
+    for start in range(0, len(frames), window):
+        part = frames[start : start + window] * 2
+        random.shuffle(part)
+        arrived += part
+    out: list[bytes] = []
+    for data in arrived:
+        messages = receiver.receive_next(data)
+        out += receiver.receive(data_of(data)) if messages is None else messages
+    assert out == expected
+
+
+@requirement("relay/stream:damage")
+@pytest.mark.parametrize("at", [-1, -20_000, 60, 0])
+def test_a_large_frame_that_was_changed_is_not_delivered(at):
+    sender, receiver = ends()
+    (whole,) = sender.send(b"m" * 30_000)
+    data = bytearray(whole.data)
+    data[at] ^= 1
+    if at == 0:
+        # The head is another one, so it is not read here.
+        assert receiver.receive_next(bytes(data)) is None
+    else:
+        with pytest.raises(RelayError):
+            receiver.receive_next(bytes(data))
+
+
+@requirement("relay/stream:damage")
 @pytest.mark.parametrize("size", [1, 15, 65_536])
 def test_a_record_that_cannot_be_one_is_refused(size):
     _, receiver = ends()

@@ -70,7 +70,10 @@ class HarnessEnd:
     def receive(self, data: bytes | memoryview) -> Sequence[Effect]:
         """Return StreamOpened once, then Messages. Raises RelayError if it cannot go on."""
         try:
-            return self._receive(data)
+            messages = None if self._stream is None else self._stream.receive_next(data)
+            if messages is None:
+                return self._receive(data)
+            return [Message(self.stream_id, message) for message in messages] if messages else ()
         except RelayError:
             self._initiator = self._stream = None
             raise

@@ -79,11 +79,17 @@ class RecordAssembler:
 
     def receive(self, record: bytes) -> list[bytes]:
         """Return the messages that *record* completes. Raises RelayError for a wrong length."""
-        if len(record) > RECORD_BYTES:
-            raise RelayError(f"a record of {len(record)} bytes")
+        size, at = len(record), 0
+        if size > RECORD_BYTES:
+            raise RelayError(f"a record of {size} bytes")
         messages: list[bytes] = []
-        at = 0
-        while at < len(record):
+        if _LONG_BYTES <= size < self._missing and not self._small:
+            # It is the middle of a long message.
+            self._pieces.append(record)
+            self._held += size
+            self._missing -= size
+            return messages
+        while at < size:
             if self._missing:
                 at = self._go_on(record, at, messages)
             else:

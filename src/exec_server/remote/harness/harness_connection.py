@@ -187,7 +187,8 @@ class HarnessConnection:
         except RelayError as exc:
             self._give_up(str(exc))
         else:
-            self._perform(effects)
+            if effects:
+                self._perform(effects)
 
     def text_received(self, data: bytes) -> None:
         self._give_up("a text message")
