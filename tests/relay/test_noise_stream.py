@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +100,18 @@ def test_a_large_message_travels_in_full_records():
     assert [len(data.payload) for data in frames[:-1]] == [RECORD_BYTES + 16] * 4
     assert [data.seq for data in frames] == [0, 1, 2, 3, 4]
     assert [list(receiver.receive(data)) for data in frames] == [[], [], [], [], [message]]
+
+
+@requirement("relay/records:any-borders")
+def test_who_reads_may_join_the_pieces_of_long_messages():
+    sender, receiver = ends()
+    receiver.join_with(list)
+    out: list[Any] = []
+    for message in (b"short", bytes(150_000), b"x"):
+        for each in sender.send(message):
+            out += receiver.receive(data_of(each.data))
+    assert out[0] == b"short" and out[2] == b"x"
+    assert [len(piece) for piece in out[1]] == [RECORD_BYTES - 4, RECORD_BYTES, 27_124]
 
 
 @requirement("relay/stream:damage")

@@ -33,8 +33,11 @@ def packed_text(before: bytes, after: bytes) -> bytes:
     return b"%b%b%b" % (_HEADER.pack(MARK, place, place + len(after)), before, after)
 
 
-def unpack(data: bytes | bytearray | memoryview) -> Cut:
-    """The parts of a packed message, whose bytes are copied. Raises MalformedMessage."""
+def unpack(data: bytes | bytearray | memoryview, *more: bytes | memoryview) -> Cut:
+    """The parts of a packed message, whose bytes are copied. Raises MalformedMessage.
+
+    It may come in several pieces, the first of which has the whole text.
+    """
     try:
         _, place, size = _HEADER.unpack_from(data)
     except error as exc:
@@ -46,5 +49,6 @@ def unpack(data: bytes | bytearray | memoryview) -> Cut:
     before, after = text[:place], text[place:]
     for name, marker in MARKERS:
         if before.endswith(marker) and after.startswith(b'"'):
-            return Cut(before, name, [bytes(memoryview(data)[end:])], after, len(data))
+            content = b"".join((memoryview(data)[end:], *more))
+            return Cut(before, name, [content], after, end + len(content))
     raise MalformedMessage("a packed message without a member for its bytes")

@@ -281,7 +281,7 @@ class DataHeads:
         # Both sizes take three bytes.
         numbers_bytes = 1 + len(_varint(seq)) + 3 if seq else 3
         size = len(data) - len(self._head) - numbers_bytes - 6
-        if not _LARGE <= size < _HUGE:
+        if not LARGE_BYTES <= size < _HUGE:
             return None
         head = self.head(seq, size)
         at = len(head)
@@ -289,7 +289,7 @@ class DataHeads:
 
 
 # Sizes that take three bytes, also with some bytes around them.
-_LARGE, _HUGE = 0x4000, 0x1F_0000
+LARGE_BYTES, _HUGE = 0x4000, 0x1F_0000
 
 
 class DataEncoder:

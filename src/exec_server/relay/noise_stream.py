@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay import records
 from exec_server.relay.effects import Send
-from exec_server.relay.frame import ROOM, Data, DataEncoder, DataHeads, StreamId, Trace
+from exec_server.relay.frame import LARGE_BYTES, ROOM, Data, DataEncoder, DataHeads, StreamId, Trace
 from exec_server.relay.inbox import Inbox
 from exec_server.relay.noise import TAG_BYTES, Channel
 from exec_server.relay.reorder import Reorder
@@ -40,6 +40,10 @@ class NoiseStream:
         self._assembler = records.RecordAssembler(limits=limits)
         self.inbox = Inbox(limits=limits)
 
+    def join_with(self, join: records.Join) -> None:
+        """Let *join* make the messages that come in several records."""
+        self._assembler.join = join
+
     def receive(self, data: Data) -> Sequence[bytes]:
         """Return the messages that *data* completes; none while the reader has paused.
 
@@ -56,7 +60,7 @@ class NoiseStream:
         In bulk nearly all frames are like this.
         """
         seq = self._reorder.next_seq
-        if seq is None:
+        if seq is None or len(frame) < LARGE_BYTES:
             return None
         record = self._heads.payload(frame, seq)
         if record is None:

@@ -6,9 +6,10 @@ The module is long because requests, answers, lanes and the backlog share one co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -247,6 +248,14 @@ class Peer:
                 # It is refused when it is read.
                 return None
         return cut(data) if len(data) > _ANSWER_BYTES else None
+
+    def join(self, pieces: Sequence[bytes | memoryview]) -> bytes | Cut:
+        """A message that came in pieces, or its parts."""
+        if self.takes_packed and pieces[0][0] == MARK:
+            # If it is refused, that is said when it is read.
+            with contextlib.suppress(MalformedMessage):
+                return unpack(*pieces)
+        return b"".join(pieces)
 
     def message_received(self, data: bytes | Cut) -> None:
         self._messages += 1
