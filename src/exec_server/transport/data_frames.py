@@ -7,8 +7,6 @@ violations of the protocol, and frames that are larger than those of a relay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from exec_server.transport.frame_masks import Mask
 from exec_server.transport.picows_names import WSMsgType
 
@@ -25,15 +23,15 @@ _EVERYTHING = 1 << 62
 class DataFrame:
     """A frame with the members of picows' own that listeners use."""
 
-    __slots__ = ("_payload", "fin", "msg_type", "payload_size")
+    __slots__ = ("_payload", "fin", "last_in_buffer", "msg_type", "payload_size")
 
     rsv1 = rsv2 = rsv3 = False
-    # What follows it in a read is not known yet.
-    last_in_buffer = False
 
     def __init__(self, first: int, payload: bytearray) -> None:
         self.msg_type = _KINDS[first & 0x0F]
         self.fin = first >= _FIN
+        # True for the last part of a read.
+        self.last_in_buffer = False
         self._payload = payload
         self.payload_size = len(payload)
 
@@ -81,44 +79,47 @@ class FrameSorter:
             return memoryview(self._frame)[self._filled :]
         return memoryview(self._room)[len(self._rest) :]
 
-    def sort(self, size: int) -> Iterator[DataFrame | memoryview]:
+    def sort(self, size: int) -> list[DataFrame | memoryview]:
         """*size* bytes were read: return frames, and the bytes for picows, in their order.
 
-        The bytes are valid until the next one is asked for.
+        The bytes are valid until the next read.
         """
         frame = self._frame
         if frame is None:
             return self._sort(size)
         self._filled += size
         if self._filled < len(frame):
-            return iter(())
+            return []
         self._frame = None
         self._mask(self._key, frame)
-        return iter((DataFrame(self._first, frame),))
+        return [DataFrame(self._first, frame)]
 
-    def _sort(self, size: int) -> Iterator[DataFrame | memoryview]:
+    def _sort(self, size: int) -> list[DataFrame | memoryview]:
+        found: list[DataFrame | memoryview] = []
         room, at, end = self._room, 0, len(self._rest) + size
-        room[: len(self._rest)], self._rest = self._rest, b""
+        if self._rest:
+            room[: len(self._rest)], self._rest = self._rest, b""
         while at < end:
             if not self._passing:
                 start, payload_size = self._read_header(at, end)
                 if start > end:
                     self._rest = bytes(room[at:end])
-                    return
+                    break
                 if payload_size >= 0:
                     key, stop = bytes(room[start - _KEY_BYTES : start]), start + payload_size
                     if stop > end:
                         self._begin(room[at], key, payload_size, memoryview(room)[start:end])
-                        return
+                        break
                     frame = room[start:stop]
                     self._mask(key, frame)
-                    yield DataFrame(room[at], frame)
+                    found.append(DataFrame(room[at], frame))
                     at = stop
                     continue
             stop = min(at + self._passing, end)
             self._passing -= stop - at
-            yield memoryview(room)[at:stop]
+            found.append(memoryview(room)[at:stop])
             at = stop
+        return found
 
     def _begin(self, first: int, key: bytes, size: int, part: memoryview) -> None:
         self._frame = frame = bytearray(size)

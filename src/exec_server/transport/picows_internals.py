@@ -201,7 +201,7 @@ _whole_buffer: Callable[[WSProtocol, int], memoryview] = WSProtocol.get_buffer
 class _SortingProtocol(_ServerProtocol):
     """Gives data frames to its listener, and everything else to picows.
 
-    The listener is told when all of a read is delivered.
+    The listener is told when all of a read is delivered: by its last frame, or by `read_ended`.
     """
 
     sorter: FrameSorter | None = None
@@ -217,12 +217,17 @@ class _SortingProtocol(_ServerProtocol):
             super().buffer_updated(size)
             return
         listener, transport = self.listener, self.transport
-        for part in self.sorter.sort(size):
+        parts = self.sorter.sort(size)
+        last = parts[-1] if parts else None
+        if isinstance(last, DataFrame):
+            last.last_in_buffer = True
+        for part in parts:
             if isinstance(part, DataFrame):
                 listener.on_ws_frame(transport, part)
             else:
                 _feed(part, super().get_buffer, super().buffer_updated)
-        listener.read_ended()
+        if not isinstance(last, DataFrame):
+            listener.read_ended()
 
 
 def feed(protocol: Any, data: bytes) -> None:
