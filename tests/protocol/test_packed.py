@@ -125,7 +125,7 @@ def test_a_packed_message_is_as_large_as_its_base64_would_be():
         with expected:
             decoder(limits, takes_packed=True)(packed)
         with expected:
-            unpack(memoryview(packed), limits)
+            unpack(memoryview(packed), limits=limits)
 
 
 @given(surroundings, st.binary(max_size=5000))

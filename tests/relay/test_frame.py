@@ -13,6 +13,7 @@ from exec_server.relay.frame import (
     Ack,
     Data,
     DataEncoder,
+    DataHeads,
     Handshake,
     Heartbeat,
     RelayFrame,
@@ -177,3 +178,29 @@ def test_plain_data_takes_the_short_way(stream_id, seq, payload):
     found = frame_module._read_plain_data(data)
     is_short = len(stream_id.encode()) < 128
     assert found == (RelayFrame(stream_id, Data(seq, payload)) if is_short else None)
+
+
+@requirement("relay/frame:validity")
+@given(
+    stream_id=STREAM_IDS,
+    seq=UINT32 | st.integers(0, 20_000),
+    size=st.sampled_from([1, 0x3FFF, 0x4000, 61_456, 70_000, 250_000]),
+    trace=st.none() | TEXT,
+)
+def test_a_large_frame_in_its_turn_is_compared_and_not_read(stream_id, seq, size, trace):
+    data = encode(RelayFrame(stream_id, Data(seq, bytes(size)), traceparent=trace))
+    found = DataHeads(stream_id).payload(memoryview(data), seq)
+    is_plain = size >= 0x4000 and trace is None
+    assert found == (bytes(size) if is_plain else None)
+    assert DataHeads(stream_id).payload(data, seq ^ 1) is None
+    assert DataHeads(StreamId(stream_id + "x")).payload(data, seq) is None
+
+
+@requirement("relay/frame:validity")
+@given(at=st.integers(0, 60), value=st.integers(0, 255), tail=st.binary(max_size=3))
+def test_what_is_compared_means_what_it_is_read_as(at, value, tail):
+    data = bytearray(encode(RelayFrame(STREAM, Data(300, b"p" * 20_000))) + tail)
+    data[at] = value
+    payload = DataHeads(STREAM).payload(memoryview(data), 300)
+    if payload is not None:
+        assert decode(bytes(data)) == RelayFrame(STREAM, Data(300, bytes(payload)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +100,51 @@ def test_a_large_message_travels_in_full_records():
     assert [len(data.payload) for data in frames[:-1]] == [RECORD_BYTES + 16] * 4
     assert [data.seq for data in frames] == [0, 1, 2, 3, 4]
     assert [list(receiver.receive(data)) for data in frames] == [[], [], [], [], [message]]
+
+
+@requirement("relay/records:any-borders")
+def test_who_reads_may_join_the_pieces_of_long_messages():
+    sender, receiver = ends()
+    receiver.join_with(list)
+    out: list[Any] = []
+    for message in (b"short", bytes(150_000), b"x"):
+        for each in sender.send(message):
+            out += receiver.receive(data_of(each.data))
+    assert out[0] == b"short" and out[2] == b"x"
+    assert [len(piece) for piece in out[1]] == [RECORD_BYTES - 4, RECORD_BYTES, 27_124]
+
+
+@requirement("relay/stream:damage")
+@given(st.randoms(use_true_random=False), st.sampled_from([1, 40]))
+def test_large_frames_in_their_turn_and_out_of_it_give_the_same(random, window):
+    expected = [bytes([number]) * size for number, size in enumerate([5, 300_000, 1, 20_000] * 3)]
+    sender, receiver = ends()
+    frames = [each.data for message in expected for each in sender.send(message)]
+    arrived: list[bytes] = []
+    for start in range(0, len(frames), window):
+        part = frames[start : start + window] * 2
+        random.shuffle(part)
+        arrived += part
+    out: list[bytes] = []
+    for data in arrived:
+        messages = receiver.receive_next(data)
+        out += receiver.receive(data_of(data)) if messages is None else messages
+    assert out == expected
+
+
+@requirement("relay/stream:damage")
+@pytest.mark.parametrize("at", [-1, -20_000, 60, 0])
+def test_a_large_frame_that_was_changed_is_not_delivered(at):
+    sender, receiver = ends()
+    (whole,) = sender.send(b"m" * 30_000)
+    data = bytearray(whole.data)
+    data[at] ^= 1
+    if at == 0:
+        # The head is another one, so it is not read here.
+        assert receiver.receive_next(bytes(data)) is None
+    else:
+        with pytest.raises(RelayError):
+            receiver.receive_next(bytes(data))
 
 
 @requirement("relay/stream:damage")

@@ -126,7 +126,7 @@ def decoder(limits: Limits, *, takes_packed: bool = False) -> Callable[[bytes | 
 
     def decode_closely(data: bytes | Cut) -> Message:
         if takes_packed and not isinstance(data, Cut) and data[:1] == _PACKED:
-            return decode_message(unpack(data, limits))
+            return decode_message(unpack(data, limits=limits))
         return _decode_closely(data, limits)
 
     return decode_message

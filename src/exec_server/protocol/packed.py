@@ -34,10 +34,15 @@ def packed_text(before: bytes, after: bytes) -> bytes:
     return b"%b%b%b" % (_HEADER.pack(MARK, place, place + len(after)), before, after)
 
 
-def unpack(data: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS) -> Cut:
+def unpack(
+    data: bytes | bytearray | memoryview,
+    *more: bytes | memoryview,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Cut:
     """The parts of a packed message, whose bytes are copied. Raises MalformedMessage.
 
-    With base64 it must not be larger than a message may be.
+    It may come in several pieces, the first of which has the whole text. With base64 it must not
+    be larger than a message may be.
     """
     try:
         _, place, size = _HEADER.unpack_from(data)
@@ -46,11 +51,13 @@ def unpack(data: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS
     end = _HEADER.size + size
     if size > AROUND_BYTES or len(data) < end:
         raise MalformedMessage("a packed message with a text of the wrong size")
-    if size + (len(data) - end + 2) // 3 * 4 > limits.message_bytes:
+    content_bytes = len(data) - end + sum(map(len, more))
+    if size + (content_bytes + 2) // 3 * 4 > limits.message_bytes:
         raise MalformedMessage("a packed message that is too large")
     text = bytes(data[_HEADER.size : end])
     before, after = text[:place], text[place:]
     for name, marker in MARKERS:
         if before.endswith(marker) and after.startswith(b'"'):
-            return Cut(before, name, [bytes(memoryview(data)[end:])], after, len(data))
+            content = b"".join((memoryview(data)[end:], *more))
+            return Cut(before, name, [content], after, end + len(content))
     raise MalformedMessage("a packed message without a member for its bytes")

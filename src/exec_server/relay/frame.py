@@ -248,12 +248,13 @@ def _write_body(raw: pb.RelayMessageFrame, body: Body) -> None:
             raw.heartbeat.SetInParent()
 
 
-# The bytes that a frame may leave free in front of itself: a WebSocket's header has 14 at most.
+# The bytes that a frame may leave free in front of itself: a WebSocket's header has 14 at most, and
+# its mask repeats every four bytes.
 ROOM = 16
 
 
-class DataEncoder:
-    """Writes the data frames of one stream, around payloads that are written in their place.
+class DataHeads:
+    """Writes what precedes the payload in the data frames of one stream.
 
     Protobuf allows a message to be encoded in parts that follow one another, so only the bytes
     around the payload are made here. The result is the same as that of `encode`.
@@ -263,20 +264,51 @@ class DataEncoder:
 
     def __init__(self, stream_id: StreamId) -> None:
         head = pb.RelayMessageFrame(version=VERSION, stream_id=stream_id).SerializeToString()
-        self._head = bytes(ROOM) + head + _DATA_TAG
+        self._head = head + _DATA_TAG
+
+    def head(self, seq: int, size: int) -> bytes:
+        """What precedes a payload of *size* bytes."""
+        numbers = _SEQ_TAG_BYTES + _varint(seq) + _COUNT_AND_PAYLOAD if seq else _COUNT_AND_PAYLOAD
+        payload_size = _varint(size)
+        body_size = _varint(len(numbers) + len(payload_size) + size)
+        return b"".join((self._head, body_size, numbers, payload_size))
+
+    def payload(self, data: bytes | memoryview, seq: int) -> bytes | memoryview | None:
+        """The payload of *data* if that is a large frame with this number; None otherwise.
+
+        Such a frame is compared with what it has to be, which takes less time than to read it.
+        """
+        # Both sizes take three bytes.
+        numbers_bytes = 1 + len(_varint(seq)) + 3 if seq else 3
+        size = len(data) - len(self._head) - numbers_bytes - 6
+        if not LARGE_BYTES <= size < _HUGE:
+            return None
+        head = self.head(seq, size)
+        at = len(head)
+        return data[at:] if bytes(data[:at]) == head else None
+
+
+# Sizes that take three bytes, also with some bytes around them.
+LARGE_BYTES, _HUGE = 0x4000, 0x1F_0000
+
+
+class DataEncoder:
+    """Writes the data frames of one stream, around payloads that are written in their place."""
+
+    __slots__ = ("_heads",)
+
+    def __init__(self, stream_id: StreamId) -> None:
+        self._heads = DataHeads(stream_id)
 
     def frame(self, seq: int, size: int, trace: Trace | None = None) -> tuple[bytearray, int]:
         """Return a frame with room for a payload of *size* bytes, and the position of that.
 
         The frame itself begins after `ROOM` bytes.
         """
-        numbers = _SEQ_TAG_BYTES + _varint(seq) + _COUNT_AND_PAYLOAD if seq else _COUNT_AND_PAYLOAD
-        payload_size = _varint(size)
-        body_size = _varint(len(numbers) + len(payload_size) + size)
-        head = b"".join((self._head, body_size, numbers, payload_size))
-        at = len(head)
+        head = self._heads.head(seq, size)
+        at = ROOM + len(head)
         buffer = bytearray(at + size)
-        buffer[:at] = head
+        buffer[ROOM:at] = head
         if trace is not None:
             buffer += _trace_tail(trace)
         return buffer, at

@@ -25,6 +25,7 @@ from exec_server.relay.frame import (
 from exec_server.relay.keys import SEED_BYTES, KeyPair, PublicKeys
 from exec_server.relay.noise import Initiator, prologue
 from exec_server.relay.noise_stream import NoiseStream
+from exec_server.relay.records import Join
 
 
 class HarnessEnd:
@@ -53,6 +54,7 @@ class HarnessEnd:
             ephemeral=KeyPair(random_bytes(SEED_BYTES)),
         )
         self._stream: NoiseStream | None = None
+        self._join: Join = b"".join
 
     @property
     def is_open(self) -> bool:
@@ -67,10 +69,19 @@ class HarnessEnd:
             for body in (Resume(), Handshake(message))
         ]
 
+    def join_with(self, join: Join) -> None:
+        """Let *join* make the long messages."""
+        self._join = join
+        if self._stream is not None:
+            self._stream.join_with(join)
+
     def receive(self, data: bytes | memoryview) -> Sequence[Effect]:
         """Return StreamOpened once, then Messages. Raises RelayError if it cannot go on."""
         try:
-            return self._receive(data)
+            messages = None if self._stream is None else self._stream.receive_next(data)
+            if messages is None:
+                return self._receive(data)
+            return [Message(self.stream_id, message) for message in messages] if messages else ()
         except RelayError:
             self._initiator = self._stream = None
             raise
@@ -111,6 +122,7 @@ class HarnessEnd:
         channel = self._initiator.read(message)
         self._initiator = None
         self._stream = NoiseStream(self.stream_id, channel, limits=self._limits)
+        self._stream.join_with(self._join)
         return [StreamOpened(self.stream_id)]
 
     def _on_data(self, body: Data) -> Sequence[Effect]:

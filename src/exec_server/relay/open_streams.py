@@ -9,12 +9,15 @@ from exec_server.errors import RelayError
 from exec_server.relay.effects import Effect, Message, Send, StreamClosed
 from exec_server.relay.frame import Data, RelayFrame, Reset, StreamId, Trace, encode
 from exec_server.relay.inbox import Inbox
+from exec_server.relay.records import Join
 
 
 class Stream(Protocol):
     """One stream of either relay."""
 
     inbox: Inbox
+
+    def join_with(self, join: Join) -> None: ...
 
     def receive(self, data: Data) -> Sequence[bytes]: ...
 
@@ -55,6 +58,11 @@ class Streams(Generic[S]):
             return ()
         reason = reason or "closed"
         return [self._reset(stream_id, reason), StreamClosed(stream_id, reason)]
+
+    def join_with(self, stream_id: StreamId, join: Join) -> None:
+        """Let *join* make the long messages of this stream."""
+        if stream := self._open.get(stream_id):
+            stream.join_with(join)
 
     def pause(self, stream_id: StreamId) -> None:
         """Keep the messages of this stream. If too many come, the stream is reset."""

@@ -28,6 +28,7 @@ from exec_server.relay.frame import (
 )
 from exec_server.relay.inbox import Inbox
 from exec_server.relay.open_streams import Streams
+from exec_server.relay.records import Join
 from exec_server.relay.segments import Stitcher
 
 
@@ -45,6 +46,10 @@ class PlaintextStream:
         self._stitcher = Stitcher(limits=limits)
         self._silent_frames = 0
         self.inbox = Inbox(limits=limits)
+
+    def join_with(self, join: Join) -> None:
+        """Let *join* make the messages that come in several segments."""
+        self._stitcher.join = join
 
     @property
     def unacknowledged(self) -> int:
@@ -155,6 +160,11 @@ class PlaintextHarness:
     @property
     def is_open(self) -> bool:
         return self._stream is not None
+
+    def join_with(self, join: Join) -> None:
+        """Let *join* make the long messages."""
+        if self._stream is not None:
+            self._stream.join_with(join)
 
     def start(self) -> Sequence[Effect]:
         """Announce the stream. There is no answer to that."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from exec_server.errors import RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
@@ -12,6 +13,9 @@ RECORD_BYTES = 60 * 1024
 _LENGTH_BYTES = 4
 # A piece of at least this size is kept as an object of its own.
 _LONG_BYTES = 4096
+
+# Makes a message of its pieces. What it returns stands for the message and has its length.
+Join = Callable[[Sequence[bytes | memoryview]], Any]
 
 
 def split(*parts: bytes, limits: Limits = DEFAULT_LIMITS) -> Sequence[bytes] | Records:
@@ -59,7 +63,7 @@ class Records:
 class RecordAssembler:
     """Joins messages from records; these may be cut anywhere."""
 
-    __slots__ = ("_head", "_held", "_max", "_missing", "_pieces", "_small")
+    __slots__ = ("_head", "_held", "_max", "_missing", "_pieces", "_small", "join")
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self._max = limits.message_bytes
@@ -72,6 +76,8 @@ class RecordAssembler:
         self._pieces: list[bytes | memoryview] = []
         self._small = bytearray()
         self._held = 0
+        # Used for messages of several records.
+        self.join: Join = b"".join
 
     @property
     def held_bytes(self) -> int:
@@ -79,11 +85,17 @@ class RecordAssembler:
 
     def receive(self, record: bytes) -> list[bytes]:
         """Return the messages that *record* completes. Raises RelayError for a wrong length."""
-        if len(record) > RECORD_BYTES:
-            raise RelayError(f"a record of {len(record)} bytes")
+        size, at = len(record), 0
+        if size > RECORD_BYTES:
+            raise RelayError(f"a record of {size} bytes")
         messages: list[bytes] = []
-        at = 0
-        while at < len(record):
+        if _LONG_BYTES <= size < self._missing and not self._small:
+            # It is the middle of a long message.
+            self._pieces.append(record)
+            self._held += size
+            self._missing -= size
+            return messages
+        while at < size:
             if self._missing:
                 at = self._go_on(record, at, messages)
             else:
@@ -121,7 +133,7 @@ class RecordAssembler:
         self._missing -= end - at
         if not self._missing:
             self._settle_small()
-            messages.append(b"".join(self._pieces))
+            messages.append(self.join(self._pieces))
             self._pieces, self._held = [], 0
         return end
 

@@ -26,6 +26,15 @@ class Reorder:
     def held_bytes(self) -> int:
         return self._held_bytes
 
+    @property
+    def next_seq(self) -> int | None:
+        """The number of the frame that can be released at once; None if frames are held."""
+        return None if self._held else self._next
+
+    def release_next(self) -> None:
+        """The frame *next_seq* has come, and is released."""
+        self._next += 1
+
     def receive(self, seq: int, payload: bytes | memoryview) -> Sequence[bytes | memoryview]:
         """Return the payloads that can be released now, perhaps none.
 

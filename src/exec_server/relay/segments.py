@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from exec_server.errors import RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.frame import Data
+from exec_server.relay.records import Join
 
 
 class Stitcher:
     """Joins the segments of messages; their numbers are contiguous, their order may be any."""
 
-    __slots__ = ("_bytes", "_count", "_limits", "_partial")
+    __slots__ = ("_bytes", "_count", "_limits", "_partial", "join")
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -18,13 +21,14 @@ class Stitcher:
         self._partial: dict[int, tuple[int, dict[int, bytes]]] = {}
         self._count = 0
         self._bytes = 0
+        self.join: Join = b"".join
 
     @property
     def held_bytes(self) -> int:
         return self._bytes
 
-    def receive(self, data: Data) -> bytes | None:
-        """Return the message that *data* completes, if any. Raises RelayError at the limits."""
+    def receive(self, data: Data) -> Any:
+        """Return the message that *data* completes, or None. Raises RelayError at the limits."""
         if data.segment_count == 1:
             return bytes(data.payload)
         first = data.seq - data.segment_index
@@ -47,9 +51,8 @@ class Stitcher:
             raise RelayError("too many unfinished messages")
         segments[data.segment_index] = bytes(data.payload)
 
-    def _join(self, first: int) -> bytes:
+    def _join(self, first: int) -> Any:
         count, segments = self._partial.pop(first)
-        message = b"".join(segments[index] for index in range(count))
         self._count -= count
-        self._bytes -= len(message)
-        return message
+        self._bytes -= sum(map(len, segments.values()))
+        return self.join([segments[index] for index in range(count)])

@@ -6,9 +6,10 @@ The module is long because requests, answers, lanes and the backlog share one co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -53,6 +54,8 @@ R = TypeVar("R")
 _ANSWER_BYTES = 64 * 1024
 
 _NO_CHUNK = Blob(b"")
+# How a packed message begins.
+_PACKED = bytes([MARK])
 
 RequestJob = tuple[Request, Route]
 RequestLane = Lane[RequestJob]
@@ -249,11 +252,19 @@ class Peer:
         """The parts of a message that came whole; None if it has to be read as a whole."""
         if self.takes_packed and data and data[0] == MARK:
             try:
-                return unpack(data, self._limits)
+                return unpack(data, limits=self._limits)
             except MalformedMessage:
                 # It is refused when it is read.
                 return None
         return cut(data) if len(data) > _ANSWER_BYTES else None
+
+    def join(self, pieces: Sequence[bytes | memoryview]) -> bytes | Cut:
+        """A message that came in pieces, or its parts."""
+        if self.takes_packed and pieces[0][:1] == _PACKED:
+            # If it is refused, that is said when it is read.
+            with contextlib.suppress(MalformedMessage):
+                return unpack(*pieces, limits=self._limits)
+        return b"".join(pieces)
 
     def message_received(self, data: bytes | Cut) -> None:
         self._messages += 1

@@ -17,6 +17,8 @@ refusal_log.py        which refusals of strangers are logged
 failure_delays.py     slows down addresses that send wrong tokens
 websocket.py          one WebSocket as a Connection, on either side
 tcp_activity.py       what the kernel knows about the traffic of a TCP connection
+frame_masks.py        masks of large frames that a client sends
+data_frames.py        takes the data frames of a client out of what is read
 frame_headers.py      the bytes of the frames that a server sends
 dial.py               connects to a URL, within a deadline
 dial_target.py        where a URL leads, and how a failure is described

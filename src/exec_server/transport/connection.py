@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Assembler(Protocol):
 
         Return the argument for `message_received`, which then is UTF-8; or None to get a copy.
         """
+
+    def join(self, pieces: Sequence[bytes | memoryview]) -> Any:
+        """Return the argument for `message_received` for a message that came in *pieces*."""
 
 
 @runtime_checkable

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +12,7 @@ import msgspec
 
 from exec_server.limits import Limits
 from exec_server.transport.dial import open_websocket
+from exec_server.transport.frame_masks import LEAST_BYTES, loaded_mask, mask_frame
 from exec_server.transport.picows_internals import consume_violation
 from exec_server.transport.picows_names import (
     WSCloseCode,
@@ -134,14 +137,17 @@ class FrameSocket(WSListener):
     def send(self, data: bytes | bytearray, start: int = 0) -> None:
         """Send one message, which begins at *start*; after the end nothing happens.
 
-        A bytearray with at least 14 free bytes before the message is masked and sent where it is,
-        without a copy.
+        A bytearray is given away: it is masked and sent where it is, without a copy. The bytes
+        before its message are free then, and are a multiple of four, at least 16.
         """
         if self._is_over:
             return
         self._sent_bytes += len(data) - start
         if start and isinstance(data, bytearray):
-            self._ws.send_reuse_external_bytearray(_BINARY, data, start)
+            if len(data) >= LEAST_BYTES and self._mask is not None:
+                self._write(mask_frame(self._mask, data, start))
+            else:
+                self._ws.send_reuse_external_bytearray(_BINARY, data, start)
             return
         data = data[start:]
         limit = self._sizes.sent_frame_bytes
@@ -151,6 +157,17 @@ class FrameSocket(WSListener):
         for start in range(0, len(data), limit):
             kind = _CONTINUATION if start else _BINARY
             self._ws.send(kind, data[start : start + limit], fin=start + limit >= len(data))
+
+    def _write(self, frame: memoryview) -> None:
+        """Write a frame, whose buffer is given away, after all that waits."""
+        if self._ws.is_close_frame_sent or self._stream.is_closing():
+            return
+        if self._fd >= 0 and not self._stream.get_write_buffer_size():
+            # Otherwise the usual way tells a full socket from a lost one.
+            with contextlib.suppress(OSError):
+                frame = frame[os.write(self._fd, frame) :]
+        if frame:
+            self._stream.write(frame)
 
     def close(self) -> None:
         """End when all that is queued is sent, or after the close timeout. Idempotent."""
@@ -196,6 +213,10 @@ class FrameSocket(WSListener):
         self._ws = transport
         self._stream: Any = transport.underlying_transport
         self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        # A plain socket does not encrypt frames, so they are written straight to the descriptor.
+        is_plain = transport.is_client_side and not transport.is_secure
+        self._fd = self._stream.get_extra_info("socket").fileno() if is_plain else -1
+        self._mask = loaded_mask() if transport.is_client_side else None
         self._next_ping = self._loop.time()
         self._schedule_ping()
         if self._is_needed is not None:

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from exec_server.limits import Limits
 from exec_server.transport import lean_picows
+from exec_server.transport.data_frames import DataFrame, FrameSorter
 from exec_server.transport.picows_names import (
     WSAutoPingStrategy,
     WSListener,
@@ -63,15 +64,18 @@ def adopt(
     read_bytes: int = _READ_BYTES,
     buffer_bytes: int = _SERVER_BUFFER_BYTES,
     on_lost: Callable[[Exception | None], None] | None = None,
-    is_answered: bool = False,
+    tail: bytes = b"",
+    sorter: FrameSorter | None = None,
 ) -> None:
     """Give an accepted *transport* to picows, which sees *handshake* as its first bytes.
 
-    The handshake is whole and was accepted, so picows answers it at once. At most *read_bytes* are
-    read at a time, into a buffer that begins with *buffer_bytes*. *on_lost* is called after the
-    listener was told that the connection is lost. If the handshake *is_answered*, nothing is sent.
+    The handshake is whole and was accepted, so picows answers it at once. The client has sent
+    *tail* after it. At most *read_bytes* are read at a time, into a buffer that begins with
+    *buffer_bytes*. *on_lost* is called after the listener was told that the connection is lost.
+    With a *sorter*, picows does not see the data frames.
     """
-    protocol = _ServerProtocol(
+    new = _ServerProtocol if sorter is None else _SortingProtocol
+    protocol = new(
         **_arguments(
             limits,
             is_client_side=False,
@@ -83,44 +87,11 @@ def adopt(
     )
     protocol.read_bytes, protocol.on_lost = read_bytes, on_lost
     transport.set_protocol(protocol)
-    accepted = _AcceptedTransport(transport)
-    protocol.connection_made(accepted)
-    if is_answered:
-        accepted.write = _drop
+    protocol.connection_made(_AcceptedTransport(transport))
     feed(protocol, handshake)
-    if is_answered:
-        del accepted.write
-
-
-def renew(
-    stream: Any, listener: WSListener, *, limits: Limits, handshake: bytes, buffer_bytes: int
-) -> None:
-    """Give an adopted *stream* a new buffer: picows makes its buffer larger, but never smaller.
-
-    The old one must be empty. *listener* is told of a connection again, with another WSTransport.
-    """
-    old = stream.get_protocol()
-    adopt(
-        stream,
-        lambda: listener,
-        limits=limits,
-        handshake=handshake,
-        read_bytes=old.read_bytes,
-        buffer_bytes=buffer_bytes,
-        on_lost=old.on_lost,
-        is_answered=True,
-    )
-
-
-def buffer_room(stream: Any) -> int:
-    """How many bytes the buffer of an adopted *stream* has left; 0 after its end."""
-    protocol = stream.get_protocol()
-    # picows does not check what it is given, and crashes.
-    return len(_whole_buffer(protocol, -1)) if protocol is not None else 0
-
-
-def _drop(data: bytes) -> None:
-    """Takes the place of `write`."""
+    if sorter is not None:
+        protocol.sorter = sorter
+    feed(protocol, tail)
 
 
 def stream_of(transport: WSTransport) -> Any:
@@ -229,15 +200,54 @@ class _ServerProtocol(_LeanProtocol):
 _whole_buffer: Callable[[WSProtocol, int], memoryview] = WSProtocol.get_buffer
 
 
+class _SortingProtocol(_ServerProtocol):
+    """Gives data frames to its listener, and everything else to picows.
+
+    The listener is told when all of a read is delivered: by its last frame, or by `read_ended`.
+    """
+
+    sorter: FrameSorter | None = None
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        if self.sorter is None:
+            return super().get_buffer(size_hint)
+        most = self.read_bytes if self.listener.reads_much() else _FEW_BYTES
+        return self.sorter.room()[:most]
+
+    def buffer_updated(self, size: int) -> None:
+        if self.sorter is None:
+            super().buffer_updated(size)
+            return
+        listener, transport = self.listener, self.transport
+        parts = self.sorter.sort(size)
+        last = parts[-1] if parts else None
+        if isinstance(last, DataFrame):
+            last.last_in_buffer = True
+        for part in parts:
+            if isinstance(part, DataFrame):
+                listener.on_ws_frame(transport, part)
+            else:
+                _feed(part, super().get_buffer, super().buffer_updated)
+        if not isinstance(last, DataFrame):
+            listener.read_ended()
+
+
 def feed(protocol: Any, data: bytes) -> None:
     """Give *data* to a buffered protocol as if it had been read from its socket."""
-    view = memoryview(data)
-    while view:
-        buffer = protocol.get_buffer(-1)
-        size = min(len(buffer), len(view))
-        buffer[:size] = view[:size]
-        protocol.buffer_updated(size)
-        view = view[size:]
+    _feed(memoryview(data), protocol.get_buffer, protocol.buffer_updated)
+
+
+def _feed(
+    data: memoryview,
+    get_buffer: Callable[[int], memoryview],
+    buffer_updated: Callable[[int], None],
+) -> None:
+    while data:
+        buffer = get_buffer(-1)
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        buffer_updated(size)
+        data = data[size:]
 
 
 def handshake_result(protocol: Any) -> asyncio.Future[None]:
@@ -271,9 +281,7 @@ class _AcceptedTransport:
     others, and asks for more of them to log them. With uvloop each of these takes a socket object.
     """
 
-    __slots__ = ("stream", "write")
-
-    write: Callable[[bytes], None]
+    __slots__ = ("stream",)
 
     def __init__(self, stream: asyncio.Transport) -> None:
         self.stream = stream

@@ -16,6 +16,8 @@ from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 
 from exec_server.limits import Limits
+from exec_server.transport.data_frames import FrameSorter
+from exec_server.transport.frame_masks import quick_mask
 from exec_server.transport.http_front import accepted_request
 from exec_server.transport.picows_internals import adopt
 from exec_server.transport.picows_names import WSListener
@@ -52,11 +54,13 @@ def hand_over(
     limits: Limits,
     read_bytes: int,
     buffer_bytes: int,
+    room: bytearray,
 ) -> None:
     """Answer *request*, for which `is_upgrade` is true, and give its connection to picows.
 
     The handler of the request goes on, and returns a `HandedOver` when the socket has ended.
-    aiohttp is told of the loss of the connection. Raises ConnectionResetError if the client has
+    aiohttp is told of the loss of the connection. All connections may share one *room*, where data
+    frames are read to. Raises ConnectionResetError if the client has
     gone.
     """
     protocol: Any = request.protocol
@@ -65,11 +69,14 @@ def hand_over(
         raise ConnectionResetError("the client has gone meanwhile")
     # What the client has sent behind its request; aiohttp bounds it.
     tail, protocol._message_tail = protocol._message_tail, b""
+    mask = quick_mask()
     adopt(
         cast(Any, transport),
         new_listener,
         limits=limits,
-        handshake=accepted_request(request.headers[hdrs.SEC_WEBSOCKET_KEY]) + tail,
+        handshake=accepted_request(request.headers[hdrs.SEC_WEBSOCKET_KEY]),
+        tail=tail,
+        sorter=mask and FrameSorter(mask, room, frame_bytes=limits.frame_bytes),
         read_bytes=read_bytes,
         buffer_bytes=buffer_bytes,
         on_lost=protocol.connection_lost,

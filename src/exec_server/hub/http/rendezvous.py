@@ -69,6 +69,8 @@ class Rendezvous:
         self._store = store
         self._connections = connections
         self._corks = Corks()
+        # All sockets read to it in turns.
+        self._room = bytearray(READ_BYTES)
         self._registrations = registrations
         self._audit = audit
         self._limits = limits
@@ -309,6 +311,7 @@ class Rendezvous:
             limits=limits,
             read_bytes=READ_BYTES,
             buffer_bytes=BUFFER_BYTES,
+            room=self._room,
         )
         self._connections.forget(request.protocol)
         telemetry.upgraded()

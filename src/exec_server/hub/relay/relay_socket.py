@@ -10,14 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-import msgspec
-
 from exec_server.hub.relay.corks import JOIN_BYTES, Corks, FrameWriter
 from exec_server.hub.relay.routing import Frame, JoinedHarness
 from exec_server.limits import Limits
-from exec_server.memory import give_back_memory, keep_freed_memory
-from exec_server.transport.http_front import accepted_request
-from exec_server.transport.picows_internals import buffer_room, renew, stream_of
+from exec_server.memory import keep_freed_memory
+from exec_server.transport.data_frames import DataFrame
+from exec_server.transport.picows_internals import stream_of
 from exec_server.transport.picows_names import (
     WSCloseCode,
     WSFrame,
@@ -37,8 +35,6 @@ _MESSAGES_A_TURN = 64
 _WAITING_BYTES = 256 * 1024
 # What one read of a socket brings is freed and needed again all the time.
 _FREED_BYTES = 1024 * 1024
-# The key of a handshake that was answered before.
-_ANY_KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 # RFC 6455 allows 123.
 _REASON_BYTES = 120
 
@@ -85,9 +81,6 @@ class RelaySocket(WSListener):
         self._is_paused = False
         self._read_in_turn = 0
         self._has_many = False
-        # True if a part of a frame may be in the buffer of picows, and if bulk has come since the
-        # last tick.
-        self._has_rest = self._is_busy = False
         # A message of which more frames follow.
         self._parts: bytearray | None = None
         self._parts_are_text = False
@@ -183,9 +176,6 @@ class RelaySocket(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._ws = transport
-        if self._stream is not None:
-            # The buffer is another one.
-            return
         self._stream = stream_of(transport)
         self._stream.set_write_buffer_limits(high=_WAITING_BYTES)
         self._writer = FrameWriter(self._stream, self._corks, is_secure=transport.is_secure)
@@ -195,25 +185,27 @@ class RelaySocket(WSListener):
     def reads_much(self) -> bool:
         """True if the last read of the socket has brought few frames."""
         has_many, self._has_many = self._has_many, False
-        self._has_rest = True
         return not has_many
 
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame | DataFrame) -> None:
         if not frame.last_in_buffer:
             self._read_in_turn += 1
             self._corks.is_holding = True
             self._take_frame(transport, frame)
             return
-        self._heard_at = self._loop.time()
-        self._read_in_turn = 0
-        self._has_rest = frame.tail_size > 0
         try:
             self._take_frame(transport, frame)
         finally:
-            if self._corks.is_holding:
-                self._corks.release()
+            self.read_ended()
 
-    def _take_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+    def read_ended(self) -> None:
+        """All that a read has brought is delivered."""
+        self._heard_at = self._loop.time()
+        self._read_in_turn = 0
+        if self._corks.is_holding:
+            self._corks.release()
+
+    def _take_frame(self, transport: WSTransport, frame: WSFrame | DataFrame) -> None:
         kind = frame.msg_type
         if kind is not _BINARY and kind == WSMsgType.CLOSE:
             self._take_leave()
@@ -227,7 +219,6 @@ class RelaySocket(WSListener):
             if frame.payload_size <= JOIN_BYTES:
                 self._message(frame.get_payload_as_bytes())
             else:
-                self._is_busy = True
                 self._message(frame.get_payload_as_memoryview())
         elif kind == WSMsgType.PING:
             self._pong = frame.get_payload_as_bytes()
@@ -302,7 +293,7 @@ class RelaySocket(WSListener):
         elif not self._is_paused:
             self._stream.resume_reading()
 
-    def _collect(self, frame: WSFrame, kind: WSMsgType) -> None:
+    def _collect(self, frame: WSFrame | DataFrame, kind: WSMsgType) -> None:
         """Take a text, or one frame of a message of several."""
         if (kind is _CONTINUATION) != (self._parts is not None):
             self.end(_PROTOCOL_ERROR, "fragments out of order")
@@ -416,16 +407,3 @@ class RelaySocket(WSListener):
         self._ping_is_due = True
         self._flush()
         self._schedule_tick()
-        self._give_buffer_back()
-
-    def _give_buffer_back(self) -> None:
-        """Take a small buffer again, if no bulk has come since the last tick."""
-        self._is_busy, was_busy = False, self._is_busy
-        if was_busy or self._has_rest or self._farewell or self._stream.is_closing():
-            return
-        # Small frames and fragments make it larger, too, if many come at once.
-        if buffer_room(self._stream) > BUFFER_BYTES:
-            limits = msgspec.structs.replace(self._limits, frame_bytes=self._message_bytes)
-            key = accepted_request(_ANY_KEY)
-            renew(self._stream, self, limits=limits, handshake=key, buffer_bytes=BUFFER_BYTES)
-            give_back_memory(READ_BYTES)

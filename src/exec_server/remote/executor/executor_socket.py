@@ -24,6 +24,7 @@ from exec_server.relay.effects import (
     Validate,
 )
 from exec_server.relay.frame import StreamId, Trace, decode
+from exec_server.relay.records import Join
 from exec_server.relay.trace import trace_of
 from exec_server.remote.executor.stream_connection import StreamConnection
 from exec_server.timers import Alarm
@@ -55,6 +56,8 @@ class AnyMux(Protocol):
     def send(
         self, stream_id: StreamId, *parts: bytes, trace: Trace | None = None
     ) -> Iterable[Effect]: ...
+
+    def join_with(self, stream_id: StreamId, join: Join) -> None: ...
 
     def close(self, stream_id: StreamId, reason: str = "") -> Sequence[Effect]: ...
 
@@ -159,6 +162,9 @@ class ExecutorSocket:
             self._perform(self._mux.send(stream_id, *parts, trace=trace))
         except Exception:
             self._end_broken(stream_id)
+
+    def join_with(self, stream_id: StreamId, join: Join) -> None:
+        self._mux.join_with(stream_id, join)
 
     def close_stream(self, stream_id: StreamId, reason: str) -> None:
         self._perform(self._mux.close(stream_id, reason))

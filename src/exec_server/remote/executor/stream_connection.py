@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol
 
 from exec_server.relay.frame import StreamId
+from exec_server.relay.records import Join
 from exec_server.transport.connection import Identity, Receiver
 
 
@@ -18,6 +19,8 @@ class StreamCarrier(Protocol):
     def unsent_bytes(self) -> int: ...
 
     def send(self, stream_id: StreamId, *parts: bytes) -> None: ...
+
+    def join_with(self, stream_id: StreamId, join: Join) -> None: ...
 
     def close_stream(self, stream_id: StreamId, reason: str) -> None: ...
 
@@ -77,6 +80,7 @@ class StreamConnection:
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
+        self._carrier.join_with(self._stream_id, getattr(receiver, "join", b"".join))
         if self._is_lost:
             self.lose()
         elif self._carrier.is_writing_paused:

@@ -17,6 +17,7 @@ from exec_server.relay.frame import Trace
 from exec_server.relay.harness_end import HarnessEnd
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.relay.plaintext import PlaintextHarness
+from exec_server.relay.records import Join
 from exec_server.relay.trace import trace_of
 from exec_server.remote.credentials.credentials import HarnessToken
 from exec_server.remote.executor.executor import upgrade_headers
@@ -135,6 +136,8 @@ async def _open(
 class _End(Protocol):
     """Our end of a stream, for either relay."""
 
+    def join_with(self, join: Join) -> None: ...
+
     def receive(self, data: bytes | memoryview) -> Sequence[Effect]: ...
 
     def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[Effect]: ...
@@ -187,7 +190,8 @@ class HarnessConnection:
         except RelayError as exc:
             self._give_up(str(exc))
         else:
-            self._perform(effects)
+            if effects:
+                self._perform(effects)
 
     def text_received(self, data: bytes) -> None:
         self._give_up("a text message")
@@ -235,6 +239,7 @@ class HarnessConnection:
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
+        self._end.join_with(getattr(receiver, "join", b"".join))
         if self._is_lost:
             self._receiver = None
             self._loop.call_soon(receiver.connection_lost)
