@@ -22,7 +22,8 @@ decode = decoder(DEFAULT_LIMITS, takes_packed=True)
 
 
 def joined(pieces: list[bytes | memoryview], *, takes_packed: bool = True) -> bytes | Cut:
-    return Peer.join(cast(Peer, SimpleNamespace(takes_packed=takes_packed)), pieces)
+    peer = SimpleNamespace(takes_packed=takes_packed, _limits=DEFAULT_LIMITS)
+    return Peer.join(cast(Peer, peer), pieces)
 
 
 def meaning(data: bytes | Cut) -> Any:
@@ -73,3 +74,7 @@ def test_the_content_of_long_pieces_is_copied_once():
 @pytest.mark.parametrize("message", [b'{"id":1,"result":{}}', b"no JSON"])
 def test_other_messages_are_joined(message):
     assert joined([message[:5], message[5:]]) == message
+
+
+def test_a_piece_without_bytes_harms_nothing():
+    assert joined([b"", b'{"id":1,', b'"result":{}}']) == b'{"id":1,"result":{}}'

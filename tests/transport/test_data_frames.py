@@ -67,6 +67,18 @@ def test_each_frame_says_what_it_is():
     assert not frame.fin
 
 
+def test_a_frame_takes_memory_when_a_part_of_it_has_come():
+    mask = quick_mask()
+    assert mask is not None
+    sorter = FrameSorter(mask, bytearray(100_000), frame_bytes=FRAME_BYTES)
+    data = masked(WHOLE, bytes(FRAME_BYTES))
+    for size, is_whole_buffer in ((5000, False), (15_000, True)):
+        sorter.room()[:size] = data[:size]
+        data = data[size:]
+        assert not sorter.sort(size)
+        assert (sorter._frame is not None) is is_whole_buffer
+
+
 DATA = st.tuples(
     st.sampled_from([WHOLE, TEXT, FIRST, MORE, LAST]),
     st.sampled_from([0, 1, 3, 125, 126, 127, 4096, 65535, 65536, 70_000]).map(

@@ -16,6 +16,8 @@ _KINDS = (WSMsgType.CONTINUATION, WSMsgType.TEXT, WSMsgType.BINARY)
 _FIN, _MASKED = 0x80, 0x80
 _PING, _PONG, _CONTROL_BYTES = 0x9, 0xA, 125
 _KEY_BYTES = 4
+# A frame gets its buffer when a sixteenth of it has come: a header alone must not take memory.
+_LEAST_SHARE = 4
 # More than will ever come.
 _EVERYTHING = 1 << 62
 
@@ -64,7 +66,7 @@ class FrameSorter:
         self._mask = mask
         self._room = room
         self._most = min(frame_bytes, _MOST_BYTES)
-        # The beginning of a header.
+        # The beginning of a frame that has no buffer yet.
         self._rest = b""
         # A frame of which a part has come, and what its header said.
         self._frame: bytearray | None = None
@@ -108,7 +110,7 @@ class FrameSorter:
                 if payload_size >= 0:
                     key, stop = bytes(room[start - _KEY_BYTES : start]), start + payload_size
                     if stop > end:
-                        self._begin(room[at], key, payload_size, memoryview(room)[start:end])
+                        self._keep(at, start, end, key, payload_size)
                         break
                     frame = room[start:stop]
                     self._mask(key, frame)
@@ -121,11 +123,16 @@ class FrameSorter:
             at = stop
         return found
 
-    def _begin(self, first: int, key: bytes, size: int, part: memoryview) -> None:
+    def _keep(self, at: int, start: int, end: int, key: bytes, size: int) -> None:
+        """Keep what has come of a frame, whose payload of *size* bytes begins at *start*."""
+        part_bytes = end - start
+        if part_bytes < size >> _LEAST_SHARE and end - at <= len(self._room) >> 1:
+            self._rest = bytes(self._room[at:end])
+            return
         self._frame = frame = bytearray(size)
-        frame[: len(part)] = part
-        self._filled = len(part)
-        self._first, self._key = first, key
+        frame[:part_bytes] = memoryview(self._room)[start:end]
+        self._filled = part_bytes
+        self._first, self._key = self._room[at], key
 
     def _read_header(self, at: int, end: int) -> tuple[int, int]:
         """Return where the payload begins, beyond *end* if that is not known yet, and its size.
