@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+
+import pytest
 
 from tests.requirements import requirement
 from tests.support.architecture import PAGE, rewritten, unknown_hops
@@ -19,6 +23,22 @@ def test_the_tree_and_the_permissions_on_the_page_are_those_of_the_code():
 def test_the_flows_name_what_there_is():
     unknown = list(unknown_hops(PAGE.read_text(encoding="utf-8")))
     assert not unknown, "flows of docs/architecture.md:\n  " + "\n  ".join(unknown)
+
+
+def test_nothing_idle_is_at_the_root_of_the_repository():
+    if not (REPOSITORY / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("it needs a checkout and git")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True, timeout=30
+    )
+    tracked = {name for name in listed.stdout.decode().split("\0") if name and "/" not in name}
+    known = {"LICENSE", "Makefile", "pyproject.toml"}
+    idle = {
+        name
+        for name in tracked - known
+        if not name.startswith(".") and not name.endswith((".md", ".lock"))
+    }
+    assert not idle
 
 
 @requirement("house/map:files")
