@@ -38,7 +38,7 @@ _OUTPUT_PIPE, _INPUT_PIPE = 256 * 1024, 1024 * 1024
 _VECTOR = 256
 # As in exec_server/process/echo_first.py.
 _SMALL_INPUT, _SMALL_READ = 1024, 4 * 1024
-_REST_SECONDS, _BYTES_BETWEEN = 0.003, 512 * 1024
+_REST_SECONDS, _BYTES_BETWEEN = 0.006, 512 * 1024
 # A longer message is not copied: its two ends are enough to find the quotes around its chunk.
 _COPIED_BYTES, _END_BYTES = 2048, 512
 

@@ -45,6 +45,24 @@ async def test_a_rest_ends_and_bulk_output_has_its_turn_before_the_next_one():
     await rested(echo)
 
 
+async def test_bulk_output_rests_after_its_turn_if_a_process_has_not_answered_meanwhile():
+    echo, process = EchoFirst(), Process()
+    echo.bytes_due = 100
+    echo.small_input(process)
+    assert echo.gate.is_open
+    echo.bulk_passed(99)
+    assert echo.gate.is_open
+    echo.bulk_passed(1)
+    assert not echo.gate.is_open
+    echo.typist = None
+    await rested(echo)
+    # The next key is answered in the turn of the bulk output.
+    echo.small_input(process)
+    echo.typist = None
+    echo.bulk_passed(BYTES_BETWEEN)
+    assert echo.gate.is_open
+
+
 async def test_a_process_that_is_silent_for_a_rest_is_known_afterwards():
     echo, process = EchoFirst(), Process()
     echo.bytes_due = 0

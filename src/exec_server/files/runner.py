@@ -24,7 +24,7 @@ class Rests(Protocol):
     @property
     def is_resting(self) -> bool: ...
 
-    def answered(self, size: int) -> None: ...
+    def bulk_passed(self, size: int) -> None: ...
 
     async def rested(self) -> None: ...
 
@@ -73,7 +73,7 @@ class Runner:
             asyncio.get_running_loop().call_soon(self._end_turn)
         self._turn_bytes += size
         if self._rests is not None:
-            self._rests.answered(size)
+            self._rests.bulk_passed(size)
 
     def _end_turn(self) -> None:
         self._turn_bytes = 0

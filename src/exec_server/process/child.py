@@ -228,11 +228,11 @@ class Child(ProcessFacts):
                 # The client must not miss an event. It can resume, and read it from the log.
                 logger.warning("no memory for an event; the client has to resume its session")
                 self._outlet.interrupt()
-        self.answers_soon = len(data) < SMALL_READ
-        if not self.answers_soon:
-            self._echo_first.bytes_due -= len(data)
         if self._echo_first.typist is self:
             self._echo_first.typist = None
+        self.answers_soon = len(data) < SMALL_READ
+        if not self.answers_soon:
+            self._echo_first.bulk_passed(len(data))
         if not self._is_bulk and self.log.total_bytes > self._limits.retained_bytes:
             self._is_bulk = True
             for pump in self._pumps:
@@ -338,6 +338,8 @@ class Child(ProcessFacts):
         if self.state != "exited" or not all(pump.is_ended for pump in self._pumps):
             return
         self.state = "closed"
+        if self._echo_first.typist is self:
+            self._echo_first.typist = None
         seq = self._number("closed")
         self._outlet.push(self._texts.closed(seq))
         self._close_stdin()
@@ -396,13 +398,12 @@ class Child(ProcessFacts):
         """Queue *data* for stdin; a future if that has to wait. A durable process needs the id."""
         stdin, echo_first = self.stdin, self._echo_first
         assert stdin is not None
-        if (
-            # Mostly there is nothing that would have to rest.
-            (echo_first.bytes_due <= 0 or echo_first.on_small_input is not None)
-            and self.answers_soon
-            and len(data) <= SMALL_INPUT
-        ):
-            echo_first.small_input(self)
+        if self.answers_soon and len(data) <= SMALL_INPUT:
+            if echo_first.bytes_due > 0 and echo_first.on_small_input is None:
+                # The usual case of `small_input`: nothing has to rest now.
+                echo_first.typist = self
+            else:
+                echo_first.small_input(self)
         return stdin.write(data)
 
     def signal(self, signum: int, by: EndedBy | None = None) -> None:

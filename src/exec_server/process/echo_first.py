@@ -16,8 +16,9 @@ from exec_server.process.pump import OutputGate
 
 # Input of up to this size is what a person types, or a small request to a program.
 SMALL_INPUT = 1024
-# The client of a flood is busy with what it has got for one or two milliseconds more.
-_REST_SECONDS = 0.003
+# The client of a flood is busy with what it has got for one or two milliseconds more. A person who
+# types ten keys a second takes a twentieth of the time from bulk output.
+_REST_SECONDS = 0.006
 # The bytes of bulk output between two rests. They take about a millisecond.
 BYTES_BETWEEN = 512 * 1024
 
@@ -50,9 +51,9 @@ class EchoFirst:
     def __init__(self) -> None:
         # Pumps of bulk output read while this gate is open.
         self.gate = OutputGate()
-        # How much bulk output has to be read before the next rest; its readers count down.
+        # How much bulk output has its turn before the next rest.
         self.bytes_due = 1
-        # The process whose answer is waited for.
+        # The process whose answer is waited for; it takes its name away when it answers or ends.
         self.typist: Typist | None = None
         # Called when small input is written, if streams have to make way for it, too.
         self.on_small_input: Callable[[], None] | None = None
@@ -63,6 +64,9 @@ class EchoFirst:
             self.on_small_input()
         if self.bytes_due <= 0:
             self.typed(typist)
+        else:
+            # Bulk output rests at the end of its turn, if there is no answer until then.
+            self.typist = typist
 
     def streams_make_way(self) -> None:
         if self.on_small_input is not None:
@@ -79,9 +83,11 @@ class EchoFirst:
     def is_resting(self) -> bool:
         return not self.gate.is_open
 
-    def answered(self, size: int) -> None:
-        """An answer with *size* bytes counts as bulk output."""
+    def bulk_passed(self, size: int) -> None:
+        """*size* bytes of bulk output have been read, or sent as a large answer."""
         self.bytes_due -= size
+        if self.bytes_due <= 0 and self.typist is not None:
+            self.typed(self.typist)
 
     async def rested(self) -> None:
         """Wait for the end of a rest."""
