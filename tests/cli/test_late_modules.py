@@ -73,6 +73,18 @@ _USES = {
         "print(repr(found), type(found) is d.datetime, d.datetime.strptime('1999', '%Y'))\n"
         "import pickle; print(pickle.loads(pickle.dumps(found)) == found, sorted(vars(d)))"
     ),
+    "ssl of asyncio": (
+        "ssl = asyncio.sslproto.ssl\n"
+        "context = ssl.create_default_context()\n"
+        "print(type(context), isinstance(context, ssl.SSLContext), ssl.Purpose.SERVER_AUTH)\n"
+        "print(isinstance(3, ssl.SSLContext), type(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))"
+    ),
+    "errors of ssl": (
+        "errors = asyncio.sslproto.SSLAgainErrors, asyncio.sslproto.ssl.CertificateError\n"
+        "import ssl\n"
+        "print(errors == ((ssl.SSLWantReadError, ssl.SSLSyscallError), ssl.CertificateError))\n"
+        "print(asyncio.sslproto.ssl.SSL_ERROR_WANT_READ == ssl.SSL_ERROR_WANT_READ)"
+    ),
     "uuid": "print(uuid.UUID(int=5), uuid.uuid4().version, uuid.getnode() == uuid.getnode())",
 }
 

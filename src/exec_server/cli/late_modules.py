@@ -28,6 +28,7 @@ LATE = (
     "locale",
     "msgspec.inspect",
     "platform",
+    "ssl",
     # Python 3.11 defines the classes of this one in Python, and replaces them by those in C.
     *(("datetime",) if sys.version_info < (3, 12) else ()),
     # Since Python 3.13 tracebacks need more of these, and an import in their middle may fail.
@@ -124,6 +125,8 @@ def _answers(name: str) -> dict[str, Any]:
     if name == "datetime":
         names = vars(import_module("_datetime"))
         return {key: value for key, value in names.items() if not key.startswith("__")}
+    if name == "ssl":
+        return _ssl_answers()
     return {}
 
 
@@ -135,6 +138,30 @@ def _platform_answers() -> dict[str, Any]:
     if sys.implementation.name == "cpython":
         found["python_implementation"] = lambda: "CPython"
     return found
+
+
+def _ssl_answers() -> dict[str, Any]:
+    """What asyncio and uvloop take while they are loaded: above all errors that they catch."""
+    names = vars(import_module("_ssl"))
+    found = {key: value for key, value in names.items() if key.startswith(("SSL", "MemoryBIO"))}
+    found["CertificateError"] = found["SSLCertVerificationError"]
+    found["SSLContext"] = _LateContext
+    found["create_default_context"] = partial(_called, "ssl", "create_default_context")
+    return found
+
+
+class _LateContextType(type):
+    def __instancecheck__(cls, obj: object) -> bool:
+        real = sys.modules.get("ssl")
+        # Without the module there is no context.
+        return type(real) is ModuleType and isinstance(obj, real.SSLContext)
+
+
+class _LateContext(metaclass=_LateContextType):
+    """Stands in for `ssl.SSLContext`: libraries ask which objects are instances of it."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return _called("ssl", "SSLContext", *args, **kwargs)
 
 
 def _called(module: str, function: str, *args: Any, **kwargs: Any) -> Any:

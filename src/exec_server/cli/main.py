@@ -58,6 +58,9 @@ def _run(words: list[str], *, is_program: bool) -> int:
         if use_open_door(words[1:]):
             return 0
     if is_program:
+        from exec_server.cli import quick_imports
+
+        quick_imports.use()
         lean_libraries.load_argparse()
     if words in (["-h"], ["--help"]):
         from exec_server.cli.serve.serve_parser import serve_parser
