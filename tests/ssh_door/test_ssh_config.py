@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,6 +57,17 @@ def test_installing_twice_changes_nothing_and_removing_undoes_it(home, capsys):
     assert ssh_config_command(["--remove"]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert [each.name for each in config.parent.iterdir()] == ["config"]
+
+
+@requirement("ssh:install")
+def test_a_home_that_openssh_does_not_look_at_is_told(home, capsys, monkeypatch):
+    assert ssh_config_command(["--install"]) == 0
+    told = capsys.readouterr().err
+    assert f"ssh -F {home / '.ssh/config'}" in told
+    assert f"HOME={pwd.getpwuid(os.getuid()).pw_dir}" in told
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(home)))
+    assert ssh_config_command(["--install"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @requirement("ssh:install")

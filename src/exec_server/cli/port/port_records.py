@@ -71,7 +71,9 @@ class PortRecords:
             if record.pid == pid:
                 os.kill(pid, signal.SIGTERM)
                 return record
-        raise ConfigurationError(f"there is no `exec-server port` with the id {pid}")
+        raise ConfigurationError(
+            f"there is no `exec-server port` with the id {pid}; `exec-server port list` shows them"
+        )
 
 
 def _started(pid: int) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import pwd
 import sys
 from pathlib import Path
 
 from exec_server.cli import exit_codes, server_access
-from exec_server.cli.log_setup import print_error
+from exec_server.cli.log_setup import print_error, print_warning
 from exec_server.cli.options import duration, read_token_file
 from exec_server.cli.parser import Flag, Parser, path, seconds
 from exec_server.errors import ConfigurationError
@@ -128,6 +129,7 @@ def _write(values: argparse.Namespace) -> int:
     done = "installed" if files.install(text) else "nothing to do: it is installed already"
     hosts = ", ".join([*names, *urls, f"*{SUFFIX}"])
     print(f"{done}: {files.included}, for {hosts}")
+    _tell_other_home()
     return exit_codes.OK
 
 
@@ -163,6 +165,20 @@ def _own_command() -> list[str]:
         return [program, "ssh-proxy"]
     # With -P the current directory is not searched for modules.
     return [sys.executable, "-P", "-m", "exec_server", "ssh-proxy"]
+
+
+def _tell_other_home() -> None:
+    """OpenSSH asks the system for the home directory, and not HOME."""
+    try:
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return
+    config = _ssh_directory() / "config"
+    if home != Path.home():
+        print_warning(
+            f"OpenSSH does not look at HOME, so it reads {home / '.ssh/config'}: use "
+            f"`ssh -F {config}`, or install with HOME={home}"
+        )
 
 
 def _ssh_directory() -> Path:
