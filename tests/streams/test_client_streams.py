@@ -121,7 +121,7 @@ async def test_an_error_there_is_an_os_error_here(client, tmp_path):
             await client.start_server(echo, "127.0.0.1", port)
         assert caught.value.errno == errno.EADDRINUSE
         assert str(port) in str(caught.value)
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(ConnectionRefusedError) as caught:
         await client.open_connection("localhost", free_port())
     assert caught.value.errno == errno.ECONNREFUSED
     with pytest.raises(FileNotFoundError):

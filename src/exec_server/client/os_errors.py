@@ -15,8 +15,8 @@ _REFUSALS = {
     "directory already exists": errno.EEXIST,
     "fs/copy requires recursive: true when sourcePath is a directory": errno.EISDIR,
 }
-# Python has a class for other numbers as well, but ConnectionError and TimeoutError would be taken
-# for errors of the connection to the server.
+# Python has a class for other numbers as well, but most kinds of ConnectionError, and TimeoutError,
+# would be taken for errors of the connection to the server.
 _OS_KINDS: dict[int, type[OSError]] = {
     errno.ENOENT: FileNotFoundError,
     errno.EACCES: PermissionError,
@@ -24,6 +24,7 @@ _OS_KINDS: dict[int, type[OSError]] = {
     errno.EISDIR: IsADirectoryError,
     errno.ENOTDIR: NotADirectoryError,
     errno.EEXIST: FileExistsError,
+    errno.ECONNREFUSED: ConnectionRefusedError,
 }
 # The classes that were needed so far.
 _classes: dict[tuple[type[RpcError], type[OSError]], type[RpcError]] = {}
