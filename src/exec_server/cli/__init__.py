@@ -6,6 +6,7 @@ loading.py           loads modules without garbage collections
 late_modules.py      stands in for modules that libraries rarely use, until they use them
 lean_libraries.py    loads argparse and msgspec without what they can do without
 quick_exit.py        ends the program without taking its modules apart
+quick_imports.py     finds modules of this package without a search
 commands.py          the table of commands; dispatch, help, suggestions and completion use it
 parser.py            reads command lines and refuses wrong ones
 help_format.py       the layout of help texts
