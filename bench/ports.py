@@ -5,9 +5,9 @@
 Each forward leads to the same sink and source on the loopback. The rate is that of one connection,
 with the processor time of both ends of the forward (and of the registry) for each megabyte; the
 processor time says more than the rate on a machine that has other work. The echo is the time of one
-byte there and back, alone and while another connection of the same forward is saturated. The share
-is what the slowest of two, and of four, saturated connections gets, compared with their mean. ssh
-encrypts, and a direct connection over ws:// does not.
+byte there and back: alone, and while another connection of the same forward is saturated, down and
+up. The share is what the slowest of two, and of four, saturated connections gets, compared with
+their mean. ssh encrypts, and a direct connection over ws:// does not.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ _BLOCK = bytes(1 << 20)
 _ECHOES = 200
 _BETWEEN_KEYS = 0.005
 _ECHO_ROUNDS = 3
-# Reads for ever from the target behind a port.
+# Reads from the target behind a port for ever, or writes to it.
 _SATURATE = """\
 import socket, sys
 sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-sock.sendall(b"s")
+kind, block = sys.argv[2].encode(), bytes(1 << 20)
+sock.sendall(kind)
 print(flush=True)
+while kind == b"r": sock.sendall(block)
 while sock.recv(1 << 20): pass
 """
-# The same, but it counts for a while from the first line of its input on.
+# It reads, but it counts for a while from the first line of its input on.
 _COUNT = """\
 import socket, sys, time
 sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
@@ -80,18 +82,21 @@ def main() -> None:
         os.environ["XDG_STATE_HOME"] = str(folder)
         far = stack.enter_context(target())
         print(
-            f"{'':24}{'MB/s':>14}{'CPU ms/MB':>16}{'echo p50, p99 ms':>20}{'beside load':>20}"
-            f"{'least share':>20}{'load':>8}"
+            f"{'':24}{'MB/s':>14}{'CPU ms/MB':>16}{'echo p50, p99 ms':>20}{'beside a load':>20}"
+            f"{'beside a load':>20}{'least share':>14}{'load':>8}"
         )
-        print(f"{'forward':24}{'down, up':>14}{'down, up':>16}{'of 2, of 4':>60}{'average':>8}")
+        print(
+            f"{'forward':24}{'down, up':>14}{'down, up':>16}{'alone':>20}{'down':>20}{'up':>20}"
+            f"{'of 2, of 4':>14}{'average':>8}"
+        )
         for forward in forwards(stack, folder, far, options.forwards):
             rates = [rate(forward, kind, size) for kind in (b"s", b"r")]
             shown = [" ".join(f"{each:6.1f}" for each in pair) for pair in zip(*rates, strict=True)]
-            alone, beside = (_words(each) for each in _echo(forward.port))
+            alone, down, up = (_words(each) for each in _echo(forward.port))
             least = " ".join(f"{_least_share(forward.port, count):.2f}" for count in _SATURATED)
             print(
-                f"{forward.name:24}{shown[0]:>14}{shown[1]:>16}{alone:>20}{beside:>20}"
-                f"{least:>20}{machine.load():8.1f}",
+                f"{forward.name:24}{shown[0]:>14}{shown[1]:>16}{alone:>20}{down:>20}{up:>20}"
+                f"{least:>14}{machine.load():8.1f}",
                 flush=True,
             )
 
@@ -232,27 +237,30 @@ def rate(forward: Forward, kind: bytes, megabytes: int) -> tuple[float, float]:
         return rate, (forward.processor_seconds() - used) * 1e9 / count
 
 
-def _echo(port: int) -> tuple[list[float], list[float]]:
-    """Milliseconds for a byte there and back: alone, and while another connection is saturated.
+def _echo(port: int) -> tuple[list[float], list[float], list[float]]:
+    """Milliseconds for a byte there and back: alone, and beside a saturated connection.
 
-    The two are measured in turn, because the other work of the machine changes from second to
-    second. Another process saturates the connection: a thread of this one would delay the keys.
+    That connection is saturated down, then up. All are measured in turn, because the other work of
+    the machine changes from second to second. Another process saturates the connection: a thread of
+    this one would delay the keys.
     """
     alone: list[float] = []
-    beside: list[float] = []
+    beside: dict[str, list[float]] = {"s": [], "r": []}
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         sock.sendall(b"e")
         _keys(sock)
         for _ in range(_ECHO_ROUNDS):
             alone += _keys(sock)
-            with running([sys.executable, "-c", _SATURATE, str(port)], subprocess.PIPE) as process:
-                assert process.stdout is not None
-                process.stdout.readline()
-                # The other connection has to get going.
-                _keys(sock)
-                beside += _keys(sock)
-    return alone, beside
+            for kind, times in beside.items():
+                words = [sys.executable, "-c", _SATURATE, str(port), kind]
+                with running(words, subprocess.PIPE) as process:
+                    assert process.stdout is not None
+                    process.stdout.readline()
+                    # The other connection has to get going.
+                    _keys(sock)
+                    times += _keys(sock)
+    return alone, beside["s"], beside["r"]
 
 
 def _least_share(port: int, count: int) -> float:
