@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import resource
 import signal
 import socket
@@ -65,12 +66,37 @@ def end_door(host: SshHost) -> None:
     wait_until_left(host)
 
 
+@requirement("ssh:no-question")
+@pytest.mark.parametrize("linger", ["0", "60"])
+def test_other_variables_than_those_of_ssh_config_do_not_change_the_key(ssh_server, linger):
+    # An editor that a desktop has started does not have the variables of a shell.
+    with place_for_sockets() as place:
+        host = SshHost(place, ssh_server.url, options=("--linger", linger))
+        for state in ("other", "state"):
+            done = host.ssh("build", "echo hi", XDG_STATE_HOME=str(place / state))
+            assert done.stdout == b"hi\n"
+        assert not (place / "other/exec-server/ssh").exists()
+        if linger != "0":
+            end_door(host)
+
+
+@requirement("ssh:no-question")
+def test_a_stanza_of_an_earlier_release_has_the_key_of_the_state_directory(ssh_server):
+    with place_for_sockets() as place:
+        host = SshHost(place, ssh_server.url)
+        text = host.config.read_text()
+        host.config.write_text(re.sub(r" --key-dir \S+", "", text))
+        assert host.config.read_text() != text
+        assert host.ssh("build", "echo hi").stdout == b"hi\n"
+
+
 def test_an_open_door_is_used_without_libraries(ssh_server):
     with place_for_sockets() as place:
         # Long enough for the slowest machine; the test ends the door itself.
         host = SshHost(place, ssh_server.url, options=("--linger", "600"))
         report = place / "report"
-        program = f"{sys.executable} -X importtime -P -m exec_server ssh-proxy --linger 600"
+        words = f"--key-dir {place}/state/exec-server/ssh --linger 600"
+        program = f"{sys.executable} -X importtime -P -m exec_server ssh-proxy {words}"
         try:
             host.ssh("build", "true")
             command = f"ProxyCommand={program} %n 2> {report}"

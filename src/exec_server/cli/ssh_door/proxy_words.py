@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from exec_server.cli.ssh_door.known_door import KEY_DIR
+
 _DESCRIPTION = """\
 Be the ProxyCommand of OpenSSH: an ssh server on standard input and output, which passes everything
 on to a server. `exec-server ssh-config` writes the stanza that starts it.
@@ -40,12 +42,16 @@ class ProxyWords(NamedTuple):
     linger: float = LINGER
     # How long the server keeps what a command has left in the background.
     keep: float | None = None
+    # Where the host key is; None: in the state directory of this user's programs.
+    key_dir: str | None = None
 
 
 def read_words(words: list[str]) -> ProxyWords:
     """The words as `ssh-config` writes them, or else as the parser reads them."""
     if len(words) == 1 and not words[0].startswith("-"):
         return ProxyWords(words[0])
+    if len(words) == 3 and words[0] == KEY_DIR and not words[2].startswith("-"):
+        return ProxyWords(words[2], key_dir=words[1])
     return _parsed(words)
 
 
@@ -76,5 +82,13 @@ def _parsed(words: list[str]) -> ProxyWords:
         type=duration,
         help="let programs in the background run on for so long after ssh has left, for example 1d",
     )
+    add(
+        KEY_DIR,
+        metavar="<DIR>",
+        type=path,
+        help="directory of the host key, which the stanza pins [default: in the state directory]",
+    )
     values = parser.parse_words(words)
-    return ProxyWords(values.host, values.url, values.token_file, values.linger, values.keep)
+    return ProxyWords(
+        values.host, values.url, values.token_file, values.linger, values.keep, values.key_dir
+    )

@@ -12,8 +12,8 @@ from exec_server.cli import exit_codes, server_access
 from exec_server.cli.log_setup import print_error, print_warning
 from exec_server.cli.options import duration, read_token_file
 from exec_server.cli.parser import Flag, Parser, path, seconds
+from exec_server.cli.ssh_door.known_door import KEY_DIR, usual_key_dir
 from exec_server.errors import ConfigurationError
-from exec_server.remote.state_dir import state_home
 from exec_server.ssh_door.host_key import HostKey
 from exec_server.ssh_door.ssh_files import SshFiles
 from exec_server.ssh_door.stanza import SUFFIX, check_host, make_config
@@ -93,9 +93,9 @@ def ssh_config_command(words: list[str]) -> int:
     return exit_codes.FAILED
 
 
-def host_key() -> HostKey:
-    """The host key of this user."""
-    return HostKey(state_home(os.environ) / "ssh")
+def host_key(directory: str | None = None) -> HostKey:
+    """The host key of this user, or the one in *directory*."""
+    return HostKey(Path(directory or usual_key_dir()))
 
 
 def require_asyncssh() -> None:
@@ -111,7 +111,8 @@ def require_asyncssh() -> None:
 def _write(values: argparse.Namespace) -> int:
     require_asyncssh()
     names, urls = _split(values.hosts)
-    command = _own_command()
+    key = host_key()
+    command = [*_own_command(), KEY_DIR, os.path.abspath(key.known_hosts.parent)]
     if values.token_file is not None:
         read_token_file(values.token_file)
         command += ["--token-file", os.path.abspath(values.token_file)]
@@ -119,7 +120,6 @@ def _write(values: argparse.Namespace) -> int:
         command += ["--linger", f"{values.linger:g}"]
     if values.keep is not None:
         command += ["--keep", f"{values.keep:g}s"]
-    key = host_key()
     key.ensure()
     text = make_config(names, urls, command=command, known_hosts=key.known_hosts)
     if not values.install:

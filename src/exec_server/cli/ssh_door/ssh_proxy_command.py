@@ -14,7 +14,7 @@ from exec_server.cli.ssh_door.proxy_words import ProxyWords, read_words
 def ssh_proxy_command(words: list[str]) -> int:
     """Serve one ssh connection on standard input and output."""
     wanted = read_words(words)
-    path = door_of(words)
+    path = door_of(words, wanted.key_dir)
     from exec_server.ssh_door.open_doors import find_door
 
     door = find_door(path) if wanted.linger else None
@@ -34,7 +34,7 @@ def _open_door(wanted: ProxyWords, path: Path) -> int:
 
     try:
         require_asyncssh()
-        key = host_key().private_key()
+        key = host_key(wanted.key_dir).private_key()
     except (ConfigurationError, OSError) as exc:
         print_error(str(exc))
         return exit_codes.FAILED
