@@ -334,4 +334,16 @@ async def _keep_house(parts: RegistryParts, certificate: Certificate | None) -> 
             pass
         except Exception:
             logger.exception("the housekeeping of the registry failed")
+        if _is_cancelled():
+            return
         await asyncio.sleep(parts.limits.hub_revocation_seconds)
+
+
+def _is_cancelled() -> bool:
+    """True if this task was cancelled, even if what it waited for has swallowed that.
+
+    `asyncio.wait_for` of Python 3.11 does it if its result comes at the same moment, and a driver
+    may raise an error of its own instead.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
