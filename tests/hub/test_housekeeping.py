@@ -46,3 +46,5 @@ async def test_it_ends_though_what_it_waited_for_has_swallowed_the_cancellation(
     )
     async with asyncio.timeout(20), _housekeeping(cast(Any, parts), None):
         await rendezvous.asked.wait()
+    # Nothing of it is left but this test.
+    assert asyncio.all_tasks() == {asyncio.current_task()}
