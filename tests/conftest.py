@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -84,6 +85,19 @@ def log_level() -> Iterator[None]:
     level = root.level
     yield
     root.setLevel(level)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can reach, as `tmp_path` is not.
+
+    The folders above `tmp_path` are shared with the tests of other processes, and these may watch
+    them: a new mode is a change.
+    """
+    with tempfile.TemporaryDirectory(prefix="open-") as made:
+        folder = Path(made).resolve()
+        folder.chmod(0o755)
+        yield folder
 
 
 @pytest.fixture

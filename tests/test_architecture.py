@@ -41,6 +41,16 @@ def test_nothing_idle_is_at_the_root_of_the_repository():
     assert not idle
 
 
+def test_tests_leave_the_folders_above_their_own_alone():
+    """The tests of other processes share them, and may watch them; `open_folder` is for this."""
+    changed = [
+        str(path.relative_to(REPOSITORY))
+        for path in sorted(REPOSITORY.glob("tests/**/*.py"))
+        if re.search(r"\btmp_path\.paren" "t", path.read_text(encoding="utf-8"))
+    ]
+    assert not changed
+
+
 @requirement("house/map:files")
 def test_documents_name_files_that_exist():
     documents = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")]

@@ -133,10 +133,8 @@ def _bare(code, message, data=None):
 
 
 @requirement("client/errors:os-files", "client/errors:os-starts")
-async def test_what_may_not_be_read_is_a_permission_error(unprivileged, tmp_path):
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    secret, locked = tmp_path / "secret", tmp_path / "locked"
+async def test_what_may_not_be_read_is_a_permission_error(unprivileged, open_folder):
+    secret, locked = open_folder / "secret", open_folder / "locked"
     secret.write_bytes(b"x")
     secret.chmod(0o600)
     locked.mkdir(0o700)
@@ -145,7 +143,7 @@ async def test_what_may_not_be_read_is_a_permission_error(unprivileged, tmp_path
         (unprivileged.fs.read_bytes(secret), secret),
         (unprivileged.fs.write_bytes(secret, b"y"), secret),
         (unprivileged.fs.read_directory(locked), locked),
-        (unprivileged.fs.write_file(tmp_path / "new", b""), tmp_path / "new"),
+        (unprivileged.fs.write_file(open_folder / "new", b""), open_folder / "new"),
     ]:
         with pytest.raises(PermissionError) as caught:
             await call

@@ -697,24 +697,20 @@ def test_a_real_worktree(tmp_path: Path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 @requirement("plan:reference-defects")
-def test_an_ordinary_user_can_create_in_its_own_directories_alone(tmp_path: Path):
-    (tmp_path / "own").mkdir(mode=0o555)
-    os.chown(tmp_path / "own", NOBODY, -1)
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared").chmod(0o777)
-    # The folders of the test run are for root alone.
-    for path in (tmp_path, *tmp_path.parents):
-        if path.stat().st_mode & 0o777 == 0o700:
-            path.chmod(0o755)
+def test_an_ordinary_user_can_create_in_its_own_directories_alone(open_folder: Path):
+    (open_folder / "own").mkdir(mode=0o555)
+    os.chown(open_folder / "own", NOBODY, -1)
+    (open_folder / "shared").mkdir()
+    (open_folder / "shared").chmod(0o777)
     facts = FileSystemFacts()
     os.seteuid(NOBODY)
     try:
         found = {
-            name: facts.can_create_in(os.fsencode(tmp_path / name))
+            name: facts.can_create_in(os.fsencode(open_folder / name))
             for name in ("own", "shared", "")
         }
     finally:
         os.seteuid(0)
     # It can change the mode of its own directory.
     assert found == {"own": True, "shared": True, "": False}
-    assert facts.can_create_in(os.fsencode(tmp_path))
+    assert facts.can_create_in(os.fsencode(open_folder))

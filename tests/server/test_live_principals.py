@@ -6,7 +6,6 @@ import asyncio
 import os
 import ssl
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -296,30 +295,24 @@ async def said_to_user(path: Path, uid: int) -> str:
 @requirement("principals:unix-user")
 @pytest.mark.one_loop
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
-async def test_users_at_a_unix_socket_are_principals(no_leaks, made, tmp_path):
+async def test_users_at_a_unix_socket_are_principals(no_leaks, made, open_folder):
     made.add("worker", "files:read", unix_users=("4321",), digest=None)
     made.add("out", unix_users=("4322",), digest=None, revoked_at=1.0)
-    # Other users cannot go through the directories above `tmp_path`.
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    path = folder / "s"
+    path = open_folder / "s"
     serving = serve(
         f"unix://{path}", limits=LIMITS, principals=made.path, unix_access=UnixAccess(0o666)
     )
-    try:
-        async with serving as running:
-            worker = msgspec.json.decode(await said_to_user(path, 4321))["result"]
-            assert (worker["principal"], worker["may"]) == ("worker", ["files:read"])
-            for uid in (4322, 4323):
-                assert await said_to_user(path, uid) == "refused"
-            own = msgspec.json.decode(await said_to_user(path, 0))["result"]
-            assert own["principal"] == "uid:0" and "admin" in own["may"]
-            async with Wire(running.url) as wire:
-                await wire.initialize()
-                assert (await wire.call("session/whoami", {}))["principal"] == "uid:0"
-                # The file may restrict even the server's own user.
-                made.add("me", "files:read", unix_users=("root",), digest=None)
-                await wire.closed()
-            assert await who(Wire(running.url)) == "me"
-    finally:
-        folder.rmdir()
+    async with serving as running:
+        worker = msgspec.json.decode(await said_to_user(path, 4321))["result"]
+        assert (worker["principal"], worker["may"]) == ("worker", ["files:read"])
+        for uid in (4322, 4323):
+            assert await said_to_user(path, uid) == "refused"
+        own = msgspec.json.decode(await said_to_user(path, 0))["result"]
+        assert own["principal"] == "uid:0" and "admin" in own["may"]
+        async with Wire(running.url) as wire:
+            await wire.initialize()
+            assert (await wire.call("session/whoami", {}))["principal"] == "uid:0"
+            # The file may restrict even the server's own user.
+            made.add("me", "files:read", unix_users=("root",), digest=None)
+            await wire.closed()
+        assert await who(Wire(running.url)) == "me"

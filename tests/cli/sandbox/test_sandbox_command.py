@@ -145,24 +145,21 @@ async def test_a_terminal_is_passed_through(terminal: MakeTerminal):
 
 @requirement("cli/sandbox:unprivileged")
 @needs_bubblewrap
-def test_an_ordinary_user_can_use_it(tmp_path):
+def test_an_ordinary_user_can_use_it(open_folder):
     other = user("nobody")
     if other is None:
         pytest.skip("no Python that another user can run")
-    for folder in (tmp_path, *tmp_path.parents):
-        if not folder.stat().st_mode & 1:
-            folder.chmod(0o711)
-    os.chown(tmp_path, other.uid, other.gid)
+    os.chown(open_folder, other.uid, other.gid)
     done = subprocess.run(
         [*other.command, "sandbox", *WRITE, *sh("id -u; touch made; touch .git/x")],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": other.path, "HOME": str(tmp_path)},
+        cwd=open_folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": other.path, "HOME": str(open_folder)},
         capture_output=True,
         timeout=30,
     )
     assert done.stdout.decode().strip() == str(other.uid)
     assert done.returncode == 1 and b".git/x" in done.stderr
-    assert (tmp_path / "made").exists() and not (tmp_path / ".git").exists()
+    assert (open_folder / "made").exists() and not (open_folder / ".git").exists()
 
 
 # Refusals.

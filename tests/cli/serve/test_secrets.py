@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -65,18 +64,12 @@ async def test_variables_of_codex_stay_where_no_registry_is_used(name):
 @requirement("secrets:memory")
 @pytest.mark.parametrize("has_secret", [True, False])
 async def test_a_command_cannot_look_into_a_server_that_holds_a_secret(
-    stranger, tmp_path_factory, has_secret
+    stranger, open_folder, has_secret
 ):
-    folder = tmp_path_factory.mktemp("secret")
-    token = folder / "token"
+    token = open_folder / "token"
     token.write_text(SECRET)
     token.chmod(0o600)
     os.chown(token, stranger.uid, stranger.gid)
-    temporary = Path(tempfile.gettempdir())
-    for part in (folder, *folder.parents):
-        if part == temporary:
-            break
-        part.chmod(0o755)
     options = ["--ws-auth", "capability-token", "--ws-token-file", str(token)]
     with start_server(
         *(options if has_secret else []),
@@ -90,7 +83,7 @@ async def test_a_command_cannot_look_into_a_server_that_holds_a_secret(
             assert (seen.stdout == b"") is has_secret
             assert (await wire.run("q", ["id", "-u"])).stdout.strip() == b"%d" % stranger.uid
             # Everything else works as before.
-            params = {"path": f"file://{folder}"}
+            params = {"path": f"file://{open_folder}"}
             assert (await wire.call("fs/readDirectory", params))["entries"]
             terminal = await wire.run("t", ["tty"], tty=True)
             assert b"/dev/pts/" in terminal.stream("pty")
