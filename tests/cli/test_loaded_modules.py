@@ -85,3 +85,27 @@ def test_run_loads_neither_a_server_nor_proxies(server: tuple[str, Path]):
     assert not unwanted(modules, *LATE, "dis", "opcode")
     assert not unwanted(modules, *libraries, *others, *names)
     assert own(modules) <= 175
+
+
+def test_a_door_loads_neither_a_server_nor_what_no_connection_of_ours_needs(
+    server: tuple[str, Path], tmp_path: Path
+):
+    url, _ = server
+    pytest.importorskip("asyncssh")
+    words = ["--key-dir", str(tmp_path / "keys"), "--linger", "0", "--url", url, "build"]
+    done = subprocess.run(
+        [*_PROGRAM, "ssh-proxy", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_DEADLINE,
+    )
+    assert done.stdout.startswith(b"SSH-2.0-")
+    modules = loaded(done.stderr.decode())
+    assert "asyncssh.connection" in modules
+    libraries = ("picows.proxy", "picows.api", "python_socks", "aiofastnet", "cryptography.x509")
+    # cryptography needs `inspect` and, with it, what that needs.
+    late = set(LATE) - {"inspect", "tokenize"}
+    assert not unwanted(modules, *libraries, *late, "gettext", "tomllib")
+    parts = ("server", "hub", "process", "remote.harness", "outbound", "web")
+    assert not unwanted(modules, *(f"exec_server.{name}" for name in parts))
+    assert own(modules) <= 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from exec_server.errors import ConfigurationError
@@ -82,6 +81,9 @@ def _public_text(private: bytes) -> str:
 
 
 def _temporary(path: Path, content: bytes) -> str:
+    # This is done once, and each connection reads the key.
+    import tempfile
+
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with open(fd, "wb") as file:
         file.write(content)

@@ -18,10 +18,18 @@ _PACKAGE = "picows"
 # Another library of the same author, with transports of its own.
 _TRANSPORTS = "aiofastnet"
 
+_others_import_nothing = False
+
+
+def use() -> None:
+    """From now on, other threads are no reason to load more: they import nothing of this."""
+    global _others_import_nothing
+    _others_import_nothing = True
+
 
 def load() -> None:
     """Load `picows.picows`, if no other thread could see the empty package meanwhile."""
-    if _PACKAGE in sys.modules or threading.active_count() > 1:
+    if _PACKAGE in sys.modules or not _is_unseen():
         return
     spec = PathFinder.find_spec(_PACKAGE)
     if spec is None or spec.submodule_search_locations is None:
@@ -35,13 +43,17 @@ def load() -> None:
         del sys.modules[_PACKAGE]
 
 
+def _is_unseen() -> bool:
+    return _others_import_nothing or threading.active_count() == 1
+
+
 class _WithoutTransports:
     """Hides aiofastnet. (A generator in its place would take as long as what it saves.)"""
 
     __slots__ = ("_is_hidden",)
 
     def __enter__(self) -> None:
-        self._is_hidden = _TRANSPORTS not in sys.modules and threading.active_count() == 1
+        self._is_hidden = _TRANSPORTS not in sys.modules and _is_unseen()
         if self._is_hidden:
             sys.modules[_TRANSPORTS] = None  # type: ignore[assignment]
 
@@ -54,6 +66,6 @@ def without_transports() -> _WithoutTransports:
     """Let picows ask in a block, without loading them, if a transport is one of aiofastnet's.
 
     If aiofastnet was never loaded, no transport can be its own. With other threads, which might
-    import it meanwhile, picows loads it as usual.
+    import it meanwhile, picows loads it as usual, but for a program that says `use`.
     """
     return _WithoutTransports()

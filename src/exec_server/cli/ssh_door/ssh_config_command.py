@@ -12,9 +12,9 @@ from exec_server.cli import exit_codes, server_access
 from exec_server.cli.log_setup import print_error, print_warning
 from exec_server.cli.options import duration, read_token_file
 from exec_server.cli.parser import Flag, Parser, path, seconds
-from exec_server.cli.ssh_door.known_door import KEY_DIR, usual_key_dir
+from exec_server.cli.ssh_door.door_needs import host_key, require_asyncssh
+from exec_server.cli.ssh_door.known_door import KEY_DIR
 from exec_server.errors import ConfigurationError
-from exec_server.ssh_door.host_key import HostKey
 from exec_server.ssh_door.ssh_files import SshFiles
 from exec_server.ssh_door.stanza import SUFFIX, check_host, make_config
 
@@ -91,21 +91,6 @@ def ssh_config_command(words: list[str]) -> int:
     except OSError as exc:
         print_error(f"{exc.filename}: {exc.strerror}")
     return exit_codes.FAILED
-
-
-def host_key(directory: str | None = None) -> HostKey:
-    """The host key of this user, or the one in *directory*."""
-    return HostKey(Path(directory or usual_key_dir()))
-
-
-def require_asyncssh() -> None:
-    """Raise ConfigurationError if the extra is not installed."""
-    from importlib.util import find_spec
-
-    if find_spec("asyncssh") is None:
-        raise ConfigurationError(
-            "the package `asyncssh` is not installed: pip install 'exec-server[ssh]'"
-        )
 
 
 def _write(values: argparse.Namespace) -> int:

@@ -28,9 +28,12 @@ def ssh_proxy_command(words: list[str]) -> int:
 
 def _open_door(wanted: ProxyWords, path: Path) -> int:
     from exec_server.cli import exit_codes
-    from exec_server.cli.log_setup import print_error
-    from exec_server.cli.ssh_door.ssh_config_command import host_key, require_asyncssh
-    from exec_server.errors import ConfigurationError
+    from exec_server.cli.loading import loading
+
+    with loading():
+        from exec_server.cli.log_setup import print_error
+        from exec_server.cli.ssh_door.door_needs import host_key, require_asyncssh
+        from exec_server.errors import ConfigurationError
 
     try:
         require_asyncssh()
@@ -52,13 +55,20 @@ def _serve(wanted: ProxyWords, path: Path, key: bytes) -> int:
     import socket
 
     from exec_server.cli import exit_codes
-    from exec_server.cli.event_loop import run_to_exit_status
-    from exec_server.cli.options import token_in_file
-    from exec_server.cli.ssh_door.door_target import open_target
-    from exec_server.ssh_door import quick_asyncssh  # noqa: F401 (it comes before `door`)
-    from exec_server.ssh_door.door import serve
-    from exec_server.ssh_door.doorkeeper import Doorkeeper
-    from exec_server.ssh_door.stanza import split_target
+    from exec_server.cli.loading import loading
+
+    with loading():
+        from exec_server.transport import lean_picows
+
+        # There are threads that copy, and asyncssh reads its options in one.
+        lean_picows.use()
+        from exec_server.cli.event_loop import run_to_exit_status
+        from exec_server.cli.options import token_in_file
+        from exec_server.cli.ssh_door.door_target import open_target
+        from exec_server.ssh_door import quick_asyncssh  # noqa: F401 (it comes before `door`)
+        from exec_server.ssh_door.door import serve
+        from exec_server.ssh_door.doorkeeper import Doorkeeper
+        from exec_server.ssh_door.stanza import split_target
 
     name, process = split_target(wanted.host)
     if linger:
