@@ -28,7 +28,8 @@ RULES = {
     "errors": "",
     "limits": "defaults",
     "version": "",
-    "printable": "",
+    "small_digests": "",
+    "printable": "small_digests",
     "prometheus": "",
     "protocol": "errors limits",
     "state": "protocol errors limits",
@@ -51,7 +52,7 @@ RULES = {
     "files": "early_writeback own_interpreter memory discovery sandbox state protocol errors "
     "limits",
     "outbound": "printable protocol errors limits",
-    "host": "protocol",
+    "host": "small_digests protocol",
     # The conformance kit must not depend on what it checks.
     "conformance": "",
     "schema": "protocol version errors limits",
@@ -75,8 +76,8 @@ RULES = {
     "sync": "local_server client_urls client protocol errors limits",
     "web": "access audit.masking client hub.http transport recording terminal protocol errors "
     "limits",
-    "cli": "terminal access audit errors limits printable protocol transport sandbox relay "
-    "server client remote hub hidden_state local_server connecting remote_server "
+    "cli": "terminal access audit errors limits printable small_digests protocol transport sandbox "
+    "relay server client remote hub hidden_state local_server connecting remote_server "
     "schema conformance version integrations.mcp ssh_door web recording defaults",
     # Channels of OpenSSH on the client.
     "ssh_door": "memory client protocol version errors",
@@ -92,6 +93,7 @@ PURE = {
     "limits",
     "version",
     "printable",
+    "small_digests",
     "prometheus",
     "protocol",
     "state",

@@ -136,9 +136,9 @@ def _default_temp_dir(cwd: bytes | None) -> bytes:
 
 
 def _provider_id() -> str:
-    import hashlib  # This loads OpenSSL, which most commands do not need.
+    from exec_server.small_digests import sha256
 
-    return f"sha256:{hashlib.sha256(_PROVIDER_SALT + _machine_id()).hexdigest()}"
+    return f"sha256:{sha256(_PROVIDER_SALT + _machine_id()).hexdigest()}"
 
 
 def _machine_id() -> bytes:

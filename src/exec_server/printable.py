@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from exec_server.small_digests import sha256
 
 # A longer text of a peer is cut: it would only hide the rest of the line.
 _SHOWN_CHARACTERS = 256
@@ -48,5 +48,5 @@ class ShortDigest:
 
 def short_digest(secret: str) -> str:
     """Return a short name for *secret*, such as a session's id, from which it cannot be found."""
-    digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+    digest = sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
     return digest[:_DIGEST_CHARACTERS]

@@ -85,6 +85,21 @@ _USES = {
         "print(errors == ((ssl.SSLWantReadError, ssl.SSLSyscallError), ssl.CertificateError))\n"
         "print(asyncio.sslproto.ssl.SSL_ERROR_WANT_READ == ssl.SSL_ERROR_WANT_READ)"
     ),
+    "sslproto": (
+        "import asyncio.sslproto as real\n"
+        "print(asyncio.sslproto is real, asyncio.base_events.sslproto.SSLProtocol is"
+        " real.SSLProtocol)"
+    ),
+    "hashlib": (
+        "import hashlib\n"
+        "from picows import picows\n"
+        "print(picows.sha1(b'x').hexdigest(), hashlib.new('md5').name)\n"
+        "print(hashlib.sha256(b'x').hexdigest())"
+    ),
+    "URIs": (
+        "import pathlib, urllib, urllib.parse as p\n"
+        "print(pathlib.Path('/ä b').as_uri(), p.unquote('%20'), urllib.parse is p)"
+    ),
     "uuid": "print(uuid.UUID(int=5), uuid.uuid4().version, uuid.getnode() == uuid.getnode())",
 }
 

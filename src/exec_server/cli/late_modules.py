@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 # What asyncio, uvloop, msgspec, picows and their libraries import, and use in rare functions alone.
 LATE = (
+    "asyncio.sslproto",
+    "hashlib",
     "inspect",
     "ipaddress",
     "locale",
     "msgspec.inspect",
     "platform",
     "ssl",
+    "urllib.parse",
     # Python 3.11 defines the classes of this one in Python, and replaces them by those in C.
     *(("datetime",) if sys.version_info < (3, 12) else ()),
     # Since Python 3.13 tracebacks need more of these, and an import in their middle may fail.
@@ -88,15 +91,27 @@ def late_modules() -> Iterator[None]:
         # which is late, would have loaded them. Older tracebacks do without.
         import ast  # noqa: F401
         import tokenize  # noqa: F401
+    import urllib  # noqa: F401 (it is empty, and gets a stand-in for its module)
+
     stand_ins = {name: _stand_in(name) for name in LATE if name not in sys.modules}
     sys.modules.update(stand_ins)
+    _bind(stand_ins)
     try:
         yield
     finally:
+        _bind(stand_ins)
         with _lock:
             for name, module in stand_ins.items():
                 if sys.modules.get(name) is module:
                     del sys.modules[name]
+
+
+def _bind(stand_ins: dict[str, ModuleType]) -> None:
+    """Let packages that are loaded have the stand-ins for their modules as attributes."""
+    for name, module in stand_ins.items():
+        package, _, attribute = name.rpartition(".")
+        if package in sys.modules and not hasattr(sys.modules[package], attribute):
+            setattr(sys.modules[package], attribute, module)
 
 
 def _stand_in(name: str) -> ModuleType:
@@ -127,6 +142,12 @@ def _answers(name: str) -> dict[str, Any]:
         return {key: value for key, value in names.items() if not key.startswith("__")}
     if name == "ssl":
         return _ssl_answers()
+    if name == "hashlib":
+        # picows takes it for handshakes; the module loads OpenSSL's digests.
+        return {"sha1": import_module("_sha1").sha1}
+    if name == "urllib.parse":
+        # pathlib takes it for the URIs of paths.
+        return {"quote_from_bytes": partial(_called, "urllib.parse", "quote_from_bytes")}
     return {}
 
 

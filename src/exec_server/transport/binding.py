@@ -10,7 +10,6 @@ import msgspec
 
 from exec_server.errors import ConfigurationError
 from exec_server.transport.address import ListenAddress, SystemdAddress, TcpAddress, UnixAddress
-from exec_server.transport.stale_sockets import remove_stale_socket
 
 _BACKLOG = 1024
 _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -81,6 +80,8 @@ def _bind_unix(address: UnixAddress, access: UnixAccess) -> BoundSocket:
     """A stale socket at the path is replaced. The socket is never more open than *access* says."""
     path = os.path.abspath(address.path)
     group = _group_id(access.group)
+    from exec_server.transport.stale_sockets import remove_stale_socket
+
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     previous = os.umask(0o177)
     try:

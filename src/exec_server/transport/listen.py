@@ -25,12 +25,12 @@ from exec_server.transport.http_front import (
 )
 from exec_server.transport.picows_internals import adopt
 from exec_server.transport.refusal_log import RefusalLog
-from exec_server.transport.unix import LineConnection, UnixFront
 from exec_server.transport.websocket import WebSocketConnection
 
 if TYPE_CHECKING:
     from exec_server.transport.certificate import Certificate
     from exec_server.transport.metered import Traffic
+    from exec_server.transport.unix import LineConnection
 
 OnConnection = Callable[[Connection], None]
 
@@ -97,6 +97,8 @@ def _accept_tcp(bound: BoundSocket, settings: ListenSettings) -> Acceptor:
 
 
 def _accept_unix(bound: BoundSocket, settings: ListenSettings) -> Acceptor:
+    from exec_server.transport.unix import UnixFront
+
     limits = settings.limits
     waiting = WaitingConnections(limits.waiting_connections)
     new_front = _front_factory(settings, waiting)
@@ -154,6 +156,8 @@ def _new_websocket(settings: ListenSettings) -> WebSocketConnection:
 def _new_lines(settings: ListenSettings) -> LineConnection:
     limits, on_open = settings.limits, settings.on_connection
     if settings.traffic is None:
+        from exec_server.transport.unix import LineConnection
+
         return LineConnection(on_open, limits=limits)
     from exec_server.transport.metered import MeteredLines
 

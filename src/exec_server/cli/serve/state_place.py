@@ -102,10 +102,10 @@ def _of_user(name: str, environ: Mapping[str, str]) -> Path:
 
     The machine is a part of it, because a home directory may be shared by several.
     """
-    import hashlib
+    from exec_server.small_digests import sha256
 
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:64]
-    digest = hashlib.sha256(f"{name}\0{_machine()}".encode(errors="surrogateescape")).hexdigest()
+    digest = sha256(f"{name}\0{_machine()}".encode(errors="surrogateescape")).hexdigest()
     return state_home(environ) / "servers" / f"{readable}-{digest[:8]}"
 
 
