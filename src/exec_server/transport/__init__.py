@@ -6,6 +6,7 @@ binding.py            sockets to listen on: bound here, or passed on by systemd
 stale_sockets.py      files of Unix sockets that a killed program has left behind
 listen.py             turns what a listening socket accepts into connections
 accepting.py          accepts connections, with a bound on those that wait for a request
+gathered_writes.py    several buffers at once, with a pause for a peer that does not read
 certificate_facts.py  what a certificate says: its validity, its issuer
 certificate.py        the certificate of a listener, read again when its files change
 tls_accepting.py      TLS handshakes with accepted connections, bounded in time and in number

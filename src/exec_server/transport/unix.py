@@ -11,6 +11,7 @@ from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
 from exec_server.transport.connection import Connection, Identity, Receiver, introduce
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
+from exec_server.transport.gathered_writes import writelines_of
 from exec_server.transport.http_front import Identify, JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
 from exec_server.transport.refusal_log import RefusalLog
@@ -110,6 +111,7 @@ class LineConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._writelines = writelines_of(transport)
         self.owner = unix_peer(transport)
         self._on_open(self)
 
@@ -162,7 +164,7 @@ class LineConnection(asyncio.Protocol):
 
     def send(self, *parts: bytes) -> None:
         if not self._transport.is_closing():
-            self._transport.writelines([*parts, b"\n"])
+            self._writelines([*parts, b"\n"])
 
     def close(self, reason: str = "", *, is_violation: bool = False) -> None:
         self._transport.close()

@@ -25,6 +25,7 @@ from exec_server.transport.frame_headers import (
     cut,
     frame_header,
 )
+from exec_server.transport.gathered_writes import writelines_of
 from exec_server.transport.picows_internals import stream_of
 from exec_server.transport.picows_names import (
     WSCloseCode,
@@ -86,6 +87,7 @@ class WebSocketConnection(WSListener):
         "_small_bytes",
         "_stream",
         "_timer",
+        "_writelines",
         "_ws",
         "identity",
         "malformed_prefix",
@@ -135,6 +137,7 @@ class WebSocketConnection(WSListener):
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._ws = transport
         self._stream: Any = stream_of(transport)
+        self._writelines = writelines_of(self._stream)
         self._queued_bytes: Callable[[], int] = self._stream.get_write_buffer_size
         self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         # A server does not mask its frames, so they are built here. A plain socket does not encrypt
@@ -405,7 +408,7 @@ class WebSocketConnection(WSListener):
         if size <= _JOIN_BYTES or len(buffers) > _MOST_BUFFERS:
             buffers = [b"".join(buffers)]
         if self._fd < 0 or self._queued_bytes():
-            self._stream.writelines(buffers)
+            self._writelines(buffers)
             return
         try:
             sent = os.writev(self._fd, buffers)
@@ -417,7 +420,7 @@ class WebSocketConnection(WSListener):
             return
         for index, buffer in enumerate(buffers):
             if sent < len(buffer):
-                self._stream.writelines([memoryview(buffer)[sent:], *buffers[index + 1 :]])
+                self._writelines([memoryview(buffer)[sent:], *buffers[index + 1 :]])
                 return
             sent -= len(buffer)
 
@@ -427,7 +430,7 @@ class WebSocketConnection(WSListener):
         frames = cut(parts, self._limits.frame_bytes)
         for index, (size, pieces) in enumerate(frames):
             first = first_of_all if index == 0 else LAST if index == len(frames) - 1 else MORE
-            self._stream.writelines([frame_header(first, size), *pieces])
+            self._writelines([frame_header(first, size), *pieces])
 
     def _send_masked(self, kind: WSMsgType, message: bytes) -> None:
         limit = self._limits.frame_bytes

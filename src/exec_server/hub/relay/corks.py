@@ -7,6 +7,7 @@ from typing import Any
 
 from exec_server.hub.relay.routing import Frame
 from exec_server.transport.frame_headers import WHOLE_BINARY, frame_header
+from exec_server.transport.gathered_writes import writelines_of
 
 # Up to this size one copy is cheaper than another part of a vectored write.
 JOIN_BYTES = 16 * 1024
@@ -41,10 +42,11 @@ class Corks:
 class FrameWriter:
     """Writes to *stream*, a transport; what its socket does not take at once is queued there."""
 
-    __slots__ = ("_corked", "_corks", "_fd", "_queued_bytes", "_stream")
+    __slots__ = ("_corked", "_corks", "_fd", "_queued_bytes", "_stream", "_writelines")
 
     def __init__(self, stream: Any, corks: Corks, *, is_secure: bool) -> None:
         self._stream = stream
+        self._writelines = writelines_of(stream)
         self._queued_bytes = stream.get_write_buffer_size
         self._corks = corks
         # A plain socket does not encrypt, so frames are written straight to the descriptor.
@@ -89,6 +91,6 @@ class FrameWriter:
             if sent < len(part):
                 # A view is valid only until the call ends.
                 rest = bytes(memoryview(part)[sent:] if sent else part)
-                self._stream.writelines([rest, *map(bytes, parts[index + 1 :])])
+                self._writelines([rest, *map(bytes, parts[index + 1 :])])
                 return
             sent -= len(part)
