@@ -205,6 +205,29 @@ async def test_the_end_of_the_harness_drops_the_destination(relay):
             await gone.wait()
 
 
+@pytest.mark.parametrize("ends", [False, True])
+@requirement("remote/forward:opaque")
+async def test_what_the_destination_says_first_waits_for_a_receiver(relay, ends):
+    async def talk(ws):
+        for number in range(50):
+            await ws.send_bytes(b"%d" % number)
+        if not ends:
+            async for message in ws:
+                await ws.send_bytes(message.data)
+
+    async with destination(talk) as url, forwarding(relay, url):
+        connection = await NoiseDialler(relay.url, "env-1", HarnessToken(TOKEN), limits=LIMITS)()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        stream = Raw(connection)
+        assert [await stream.next() for _ in range(50)] == [b"%d" % number for number in range(50)]
+        if not ends:
+            connection.send(b"and on")
+            assert await stream.next() == b"and on"
+            connection.abort()
+        assert await stream.next() is None
+
+
 @requirement("remote/forward:ends")
 async def test_an_empty_message_and_an_absent_destination_reset_the_stream(relay):
     async def say_nothing(ws):

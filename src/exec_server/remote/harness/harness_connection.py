@@ -161,6 +161,8 @@ class HarnessConnection:
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._socket: FrameSocket | None = None
         self._receiver: Receiver | None = None
+        # What comes with the answer to the handshake, until there is a receiver.
+        self._early: list[bytes] = []
         self._is_lost = False
         # The number of frames of the stream that have come.
         self.arrived = 0
@@ -208,20 +210,32 @@ class HarnessConnection:
         self._is_lost = True
         if not self._opened.done():
             self._opened.set_exception(ConnectError(f"the stream was not opened: {self._cause}"))
-        receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            receiver.connection_lost()
+        if self._receiver is not None:
+            self._deliver_early()
+            receiver, self._receiver = self._receiver, None
+            if receiver is not None:
+                receiver.connection_lost()
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if type(effect) is Message:
-                if self._receiver is not None:
+                if self._receiver is not None and not self._early:
                     self._receiver.message_received(effect.data)
+                elif not self._is_lost:
+                    self._early.append(effect.data)
             elif type(effect) is Send:
                 if self._socket is not None:
                     self._socket.send(effect.buffer, effect.start)
             elif type(effect) is StreamOpened and not self._opened.done():
                 self._opened.set_result(None)
+                # Only what has been read already can still come.
+                self.pause_reading()
+
+    def _deliver_early(self) -> None:
+        early, self._early = self._early, []
+        for message in early:
+            if self._receiver is not None:
+                self._receiver.message_received(message)
 
     def _give_up(self, cause: str) -> None:
         self._cause = cause
@@ -240,9 +254,12 @@ class HarnessConnection:
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._end.join_with(getattr(receiver, "join", b"".join))
+        if self._early:
+            self._loop.call_soon(self._deliver_early)
         if self._is_lost:
-            self._receiver = None
-            self._loop.call_soon(receiver.connection_lost)
+            self._loop.call_soon(self.socket_lost, "")
+        else:
+            self.resume_reading()
 
     def send(self, *parts: bytes) -> None:
         if self._is_lost:
