@@ -66,6 +66,22 @@ def _signed(
 ) -> x509.Certificate:
     constraints = x509.BasicConstraints(ca=is_authority, path_length=None)
     builder = builder.public_key(key.public_key()).add_extension(constraints, critical=True)
+    # Python 3.13 accepts only certificates that say whose keys they have and what these may do.
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key())
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    for extension, is_critical in ((own, False), (signer, False), (usage, True)):
+        builder = builder.add_extension(extension, critical=is_critical)
     return builder.sign(by, hashes.SHA256())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,9 @@ def schemas() -> dict[str, Schema]:
     for kind in _all_structs(shapes):
         name = name_of(kind, components)
         components[name]["title"] = name
+        if "description" in components[name]:
+            # Python 3.13 takes the indentation out of docstrings by itself.
+            components[name]["description"] = inspect.cleandoc(components[name]["description"])
         _describe(kind, components[name])
     return dict(sorted(components.items()))
 
