@@ -9,18 +9,44 @@ from __future__ import annotations
 
 import ctypes.util
 import sys
-import typing
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Self
 
-# What asyncssh finds instead; without certificates it goes on as with an old library.
-_STAND_INS = {"asyncssh.crypto.x509": None, "typing_extensions": typing}
+# asyncssh goes on without this one, as with an old library.
+_CERTIFICATES = "asyncssh.crypto.x509"
+_TYPING = "typing_extensions"
+
+
+def _take_the_place(name: str, module: ModuleType | None) -> None:
+    if name not in sys.modules:
+        sys.modules[name] = module  # type: ignore[assignment]
+
+
+def _leave_the_place(name: str, module: ModuleType | None) -> None:
+    if name in sys.modules and sys.modules[name] is module:
+        del sys.modules[name]
+
+
+def _load_the_real_one(name: str) -> Any:
+    """Another name is wanted, by a newer version for example."""
+    if name.startswith("__"):
+        # Each import asks for some of these.
+        raise AttributeError(name)
+    _leave_the_place(_TYPING, _typing)
+    return getattr(import_module(_TYPING), name)
+
+
+_typing = ModuleType(_TYPING)
+vars(_typing).update(Self=Self, __getattr__=_load_the_real_one)
 
 _find_library = ctypes.util.find_library
 ctypes.util.find_library = lambda name: None
-_taken = {name: found for name, found in _STAND_INS.items() if name not in sys.modules}
-sys.modules.update(_taken)  # type: ignore[arg-type]
+_take_the_place(_CERTIFICATES, None)
+_take_the_place(_TYPING, _typing)
 try:
     import asyncssh  # noqa: F401
 finally:
     ctypes.util.find_library = _find_library
-    for _name in _taken:
-        del sys.modules[_name]
+    _leave_the_place(_CERTIFICATES, None)
+    _leave_the_place(_TYPING, _typing)
