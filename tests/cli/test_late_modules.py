@@ -122,6 +122,19 @@ def test_what_uses_them_works_as_in_a_usual_start(use: str):
     assert _output(program) == _output(program.replace("late_modules.use()", "late_modules.LATE"))
 
 
+def test_a_python_that_has_the_digests_of_openssl_alone_is_served_by_these():
+    """Some distributions build it without code of its own."""
+    said = words_of(
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('_sha1', '_sha2', '_sha256')))\n"
+        f"{_LOAD}"
+        "from picows import picows\n"
+        "from exec_server.small_digests import sha256\n"
+        "print(picows.sha1(b'x').hexdigest()[:5], sha256(b'x').hexdigest()[:5])\n"
+    )
+    assert said == ["11f6a", "2d711"]
+
+
 def test_programs_that_call_us_load_everything_as_usual():
     program = _LOAD.replace("late_modules.use()", "from exec_server.cli.main import main")
     said = words_of(

@@ -143,8 +143,10 @@ def _answers(name: str) -> dict[str, Any]:
     if name == "ssl":
         return _ssl_answers()
     if name == "hashlib":
-        # picows takes it for handshakes; the module loads OpenSSL's digests.
-        return {"sha1": import_module("_sha1").sha1}
+        # picows takes it for handshakes; the module loads OpenSSL's digests. A Python without
+        # digests of its own loads it at once.
+        with contextlib.suppress(ImportError):
+            return {"sha1": import_module("_sha1").sha1}
     if name == "urllib.parse":
         # pathlib takes it for the URIs of paths.
         return {"quote_from_bytes": partial(_called, "urllib.parse", "quote_from_bytes")}
