@@ -46,7 +46,7 @@ def test_tests_leave_the_folders_above_their_own_alone():
     changed = [
         str(path.relative_to(REPOSITORY))
         for path in sorted(REPOSITORY.glob("tests/**/*.py"))
-        if re.search(r"\btmp_path\.paren" "t", path.read_text(encoding="utf-8"))
+        if re.search(r"\btmp_path\.parent", path.read_text(encoding="utf-8"))
     ]
     assert not changed
 

@@ -1,7 +1,7 @@
 """Imports asyncssh without what no connection between two programs of one machine needs.
 
 It searches for optional C libraries, which starts ldconfig and a compiler. It knows certificates of
-X.509, whose modules are a third of the library below it. And it takes one name from
+X.509, whose modules take a seventh of the start of a door. And it takes one name from
 typing_extensions, which `typing` has as well.
 """
 

@@ -6,7 +6,6 @@ binding.py            sockets to listen on: bound here, or passed on by systemd
 stale_sockets.py      files of Unix sockets that a killed program has left behind
 listen.py             turns what a listening socket accepts into connections
 accepting.py          accepts connections, with a bound on those that wait for a request
-gathered_writes.py    several buffers at once, with a pause for a peer that does not read
 certificate_facts.py  what a certificate says: its validity, its issuer
 certificate.py        the certificate of a listener, read again when its files change
 tls_accepting.py      TLS handshakes with accepted connections, bounded in time and in number
@@ -16,6 +15,7 @@ loopback_users.py     which users may use a port that is open on the loopback
 http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
 refusal_log.py        which refusals of strangers are logged
 failure_delays.py     slows down addresses that send wrong tokens
+gathered_writes.py    several buffers at once, with a pause for a peer that does not read
 websocket.py          one WebSocket as a Connection, on either side
 tcp_activity.py       what the kernel knows about the traffic of a TCP connection
 frame_masks.py        masks of large frames that a client sends

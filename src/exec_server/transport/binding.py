@@ -78,10 +78,10 @@ def _bind_tcp(address: TcpAddress) -> BoundSocket:
 
 def _bind_unix(address: UnixAddress, access: UnixAccess) -> BoundSocket:
     """A stale socket at the path is replaced. The socket is never more open than *access* says."""
-    path = os.path.abspath(address.path)
-    group = _group_id(access.group)
     from exec_server.transport.stale_sockets import remove_stale_socket
 
+    path = os.path.abspath(address.path)
+    group = _group_id(access.group)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     previous = os.umask(0o177)
     try:

@@ -208,17 +208,20 @@ async def test_the_end_of_the_harness_drops_the_destination(relay):
 @pytest.mark.parametrize("ends", [False, True])
 @requirement("remote/forward:opaque")
 async def test_what_the_destination_says_first_waits_for_a_receiver(relay, ends):
+    said = asyncio.Event()
+
     async def talk(ws):
         for number in range(50):
             await ws.send_bytes(b"%d" % number)
+        said.set()
         if not ends:
             async for message in ws:
                 await ws.send_bytes(message.data)
 
     async with destination(talk) as url, forwarding(relay, url):
         connection = await NoiseDialler(relay.url, "env-1", HarnessToken(TOKEN), limits=LIMITS)()
-        for _ in range(100):
-            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            await said.wait()
         stream = Raw(connection)
         assert [await stream.next() for _ in range(50)] == [b"%d" % number for number in range(50)]
         if not ends:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import exec_server
 from exec_server.errors import ConfigurationError, ConnectError, ConnectionRejected, SessionLost
+from exec_server.relay.effects import Message, StreamOpened
+from exec_server.relay.frame import StreamId
 from exec_server.remote.harness import harness_connection
 from exec_server.remote.harness.dialler import parse_url
+from exec_server.remote.harness.harness_connection import HarnessConnection
 from exec_server.remote.registry_http import Http
 from exec_server.transport.frames import dial_frames
 from tests.remote.conftest import LIMITS, connect, executor
+from tests.remote.executor.test_forward import Raw
 from tests.requirements import requirement
 from tests.support.rendezvous import TOKEN, Scripted
 
@@ -171,6 +177,51 @@ async def test_no_end_falls_back_to_the_older_relay(online):
     assert not online.operations("validate")
     frames = bytes(online.seen)
     assert TOKEN.encode() not in frames
+
+
+class Answering:
+    """The end of a stream whose first frames bring the answer and messages at once."""
+
+    def __init__(self) -> None:
+        stream = cast(StreamId, "s")
+        self.frames: list[list[StreamOpened | Message]] = [
+            [StreamOpened(stream), Message(stream, b"1"), Message(stream, b"2")],
+            [Message(stream, b"3")],
+        ]
+
+    def join_with(self, join: object) -> None: ...
+
+    def receive(self, _: object) -> list[StreamOpened | Message]:
+        return self.frames.pop(0)
+
+
+@pytest.mark.parametrize("is_lost", ["before", "after", "never"])
+@requirement("remote/forward:opaque")
+async def test_what_comes_with_the_answer_waits_for_the_receiver(is_lost):
+    socket = SimpleNamespace(is_reading=True)
+    socket.pause_reading = lambda: setattr(socket, "is_reading", False)
+    socket.resume_reading = lambda: setattr(socket, "is_reading", True)
+    connection = HarnessConnection(cast(Any, Answering()), lambda: (), limits=LIMITS)
+    connection.socket_opened(cast(Any, socket))
+    connection.frame_received(b"")
+    await connection.wait_open()
+    assert not socket.is_reading
+    if is_lost == "before":
+        connection.socket_lost("read_error")
+    receiver = Raw(connection)
+    if is_lost != "before":
+        assert socket.is_reading
+        # What has been read before it is told stays in order.
+        connection.frame_received(b"")
+    if is_lost == "after":
+        connection.socket_lost("read_error")
+    expected: list[bytes | None] = [b"1", b"2"]
+    if is_lost != "before":
+        expected.append(b"3")
+    if is_lost != "never":
+        expected.append(None)
+    assert [await receiver.next() for _ in expected] == expected
+    assert receiver.messages.empty()
 
 
 async def test_a_dial_that_is_cancelled_leaves_no_error_behind(online, monkeypatch):

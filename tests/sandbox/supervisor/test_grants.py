@@ -470,6 +470,7 @@ async def test_a_supervisor_ends_with_its_command(worker, place, backend):
     async with asyncio.timeout(PATIENCE):
         while Path(f"/proc/{supervisor}/exe").exists():
             await worker.wire.call("process/denials", {"processId": "p"})
+    assert supervisor not in supervisors(place)
 
 
 @needs_landlock
