@@ -179,7 +179,7 @@ async def test_locations(pair, location):
 async def test_timeouts(pair):
     await pair.agree("/x", timeoutMs=0)
     # A reference that is slow to connect says something else.
-    await pair.agree("/hang", timeoutMs=2000)
+    await pair.agree("/hang", timeoutMs=5000)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,8 @@ async def test_a_server_records_its_terminals(home, terminal: MakeTerminal):
         screen.type(SECRET.encode() + b"\r")
         assert await screen.status() == 4
         assert (await finished("run", server.url, "--", "echo", "no terminal")).status == 0
+        # The writer of recordings is a process of its own.
+        await eventually(lambda: recordings(folder))
         (path,) = recordings(folder)
         await eventually(lambda: events(path)[-1].code == "x")
     data = path.read_text()
